@@ -1,0 +1,1 @@
+//! Handfast against real servers.

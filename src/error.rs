@@ -1,0 +1,105 @@
+//! What can go wrong, by what the caller does next. The driver's own error stays the [`source`](std::error::Error::source).
+
+use crate::id::ParticipantName;
+use std::error::Error as StdError;
+use std::fmt;
+
+/// The result of most calls.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What the caller of a failed call does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Configuration or arguments are wrong: correct them.
+    Config,
+    /// A participant lacks a setting, a table or a privilege: the message has the statement or setting that mends it.
+    Setup,
+    /// A participant could not be reached or did not answer: try again later.
+    Unavailable,
+    /// Refused in order not to do harm: the journal is in use, the server is another one than the journal knows.
+    Refused,
+    /// The journal holds bytes that it cannot have written: restore it, touch no branch.
+    Corrupt,
+    /// The journal could not be written: reopen it, the outcome of what was being decided is known then.
+    Journal,
+    /// A statement failed: the transaction can only be rolled back.
+    Statement,
+    /// A deadlock or a serialization failure: roll back and run the whole transaction again.
+    Retry,
+    /// The transaction's deadline has passed: it was rolled back.
+    TimedOut,
+    /// The bridge is closed or closing, or the transaction has ended.
+    Closed,
+}
+
+/// An error of Handfast. [`kind`](Self::kind) says what to do, `Display` says what happened and to whom.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    participant: Option<ParticipantName>,
+    message: String,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// An error that names the thing and the cure.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, participant: None, message: message.into(), source: None }
+    }
+
+    /// Adds the participant that it concerns.
+    #[must_use]
+    pub fn at(mut self, participant: ParticipantName) -> Self {
+        self.participant.get_or_insert(participant);
+        self
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What the caller does next.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The participant that it concerns, if it is one's.
+    pub fn participant(&self) -> Option<ParticipantName> {
+        self.participant
+    }
+
+    /// The error and its causes on one line, for logs and status pages.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            let next = error.to_string();
+            // Drivers like to repeat their source in their own text.
+            if !text.contains(&next) {
+                text.push_str(": ");
+                text.push_str(&next);
+            }
+            cause = error.source();
+        }
+        text
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.participant {
+            Some(participant) => write!(f, "{participant}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_ref().map(|source| &**source as &(dyn StdError + 'static))
+    }
+}

@@ -1,0 +1,438 @@
+//! Names and identifiers, and the only codec of their text.
+//!
+//! A branch is known to a database by one short text. PostgreSQL takes it whole as the `gid` of
+//! `PREPARE TRANSACTION` (under 200 bytes); MySQL and MariaDB take it in two parts, `gtrid` and `bqual`
+//! (64 bytes each) under [`FORMAT_ID`]:
+//!
+//! ```text
+//! hf1.orders-api-1.9f3c2a7b11d0e842.1042.0.3
+//! |   |            |                |    | session slot
+//! |   |            |                |    participant's number in that incarnation
+//! |   |            |                sequence
+//! |   |            incarnation, 16 hexadecimal digits
+//! |   node
+//! format
+//! gtrid = hf1.orders-api-1.9f3c2a7b11d0e842.1042      bqual = 0.3
+//! ```
+//!
+//! A text is ours only when the *whole* of it parses and prints back to the same bytes: no prefix match, no
+//! case folding, no leading zeros. Two texts never name one branch, one text never names two.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The `formatID` of every XA branch of ours.
+///
+/// The highest value that all servers take. MySQL's crash recovery loses prepared branches when the binary log
+/// holds XIDs of a higher formatID (bug 120125); MariaDB refuses anything from 2^32 - 1 up.
+pub const FORMAT_ID: u32 = 2_147_483_647;
+
+/// The first field of every identifier: the format and its version.
+const FORMAT: &str = "hf1";
+
+/// Why a text is not the identifier it was taken for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not {expected}")]
+pub struct ParseIdError {
+    text: String,
+    expected: &'static str,
+}
+
+impl ParseIdError {
+    fn new(text: &str, expected: &'static str) -> Self {
+        // A foreign identifier may be long and binary: enough of it to recognise, not more.
+        Self { text: text.chars().take(80).collect(), expected }
+    }
+}
+
+/// A short ASCII name, held inline so that identifiers are `Copy` and cost no allocation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Inline<const N: usize> {
+    bytes: [u8; N],
+    length: u8,
+}
+
+impl<const N: usize> Inline<N> {
+    /// A letter first, then letters, digits and `extra`: all lower case.
+    fn parse(text: &str, extra: u8) -> Option<Self> {
+        let bytes = text.as_bytes();
+        let first = *bytes.first()?;
+        let tail_is_plain = bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == extra);
+        if bytes.len() > N || !first.is_ascii_lowercase() || !tail_is_plain {
+            return None;
+        }
+        let mut inline = Self { bytes: [0; N], length: u8::try_from(bytes.len()).ok()? };
+        inline.bytes[..bytes.len()].copy_from_slice(bytes);
+        Some(inline)
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..usize::from(self.length)]).expect("only ASCII gets in")
+    }
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $max:literal, $extra:literal, $expected:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Inline<$max>);
+
+        impl $name {
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                self.0.as_str()
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                Inline::parse(text, $extra).map(Self).ok_or_else(|| ParseIdError::new(text, $expected))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(self.as_str(), f)
+            }
+        }
+    };
+}
+
+name! {
+    /// The name of a coordinating program: `[a-z][a-z0-9-]{0,15}`. It is part of every branch id.
+    NodeName, 16, b'-', "a node name: a letter, then up to 15 of a-z, 0-9 and '-'"
+}
+
+name! {
+    /// The name of a participant, a configured database: `[a-z][a-z0-9_]{0,23}`.
+    ParticipantName, 24, b'_', "a participant name: a letter, then up to 23 of a-z, 0-9 and '_'"
+}
+
+macro_rules! random64 {
+    ($(#[$doc:meta])* $name:ident, $expected:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u64);
+
+        impl $name {
+            /// The bits as the signed integer that SQL tables hold.
+            pub fn to_sql(self) -> i64 {
+                self.0.cast_signed()
+            }
+
+            /// The inverse of [`to_sql`](Self::to_sql).
+            pub fn from_sql(value: i64) -> Self {
+                Self(value.cast_unsigned())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                parse_hex16(text).map(Self).ok_or_else(|| ParseIdError::new(text, $expected))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:016x}", self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+
+random64! {
+    /// One opening of a bridge: 64 random bits, registered in the journal and in each participant before first use.
+    Incarnation, "an incarnation: 16 hexadecimal digits"
+}
+
+random64! {
+    /// The identity of a participant's data: 64 random bits in its own tables. A server that was created anew, or
+    /// another server under a known name, has another lineage.
+    Lineage, "a lineage: 16 hexadecimal digits"
+}
+
+random64! {
+    /// The identity of a journal: 64 random bits in the header of each of its segments.
+    JournalId, "a journal id: 16 hexadecimal digits"
+}
+
+fn parse_hex16(text: &str) -> Option<u64> {
+    let canonical = text.len() == 16 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    canonical.then(|| u64::from_str_radix(text, 16).ok()).flatten()
+}
+
+/// A decimal number without sign or leading zeros: the one text of its value.
+fn parse_decimal<T: FromStr>(text: &str) -> Option<T> {
+    let canonical = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    canonical.then(|| text.parse().ok()).flatten()
+}
+
+/// One global transaction.
+///
+/// Prints as `hf1.<node>.<incarnation>.<sequence>`, which is also the `gtrid` of its XA branches. Ids of one
+/// journal never repeat: the incarnation is new at each opening, the sequence counts within it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransactionId {
+    /// The program that coordinates it.
+    pub node: NodeName,
+    /// The opening of the bridge that began it.
+    pub incarnation: Incarnation,
+    /// Its number within the incarnation, from 1.
+    pub sequence: u64,
+}
+
+impl TransactionId {
+    const EXPECTED: &str = "a transaction id: hf1.<node>.<16 hexadecimal digits>.<sequence>";
+
+    /// The id of this transaction's branch on a participant.
+    pub fn branch(self, participant: u16, slot: u32) -> BranchId {
+        BranchId { transaction: self, participant, slot }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.split('.');
+        let format = fields.next()?;
+        let id = Self {
+            node: fields.next()?.parse().ok()?,
+            incarnation: fields.next()?.parse().ok()?,
+            sequence: parse_decimal(fields.next()?)?,
+        };
+        (format == FORMAT && fields.next().is_none()).then_some(id)
+    }
+}
+
+impl FromStr for TransactionId {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        Self::parse(text).ok_or_else(|| ParseIdError::new(text, Self::EXPECTED))
+    }
+}
+
+impl fmt::Display for TransactionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{FORMAT}.{}.{}.{}", self.node, self.incarnation, self.sequence)
+    }
+}
+
+impl fmt::Debug for TransactionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// One branch: a transaction's part on one participant. Prints as PostgreSQL's `gid`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BranchId {
+    /// The transaction it belongs to.
+    pub transaction: TransactionId,
+    /// The participant's number in the transaction's incarnation.
+    pub participant: u16,
+    /// The slot of the session that works on it: who may hold the branch, should it be found busy.
+    pub slot: u32,
+}
+
+impl BranchId {
+    const EXPECTED: &str = "a branch id: hf1.<node>.<16 hexadecimal digits>.<sequence>.<participant>.<slot>";
+
+    /// The global part of the XA identifier.
+    pub fn gtrid(&self) -> String {
+        self.transaction.to_string()
+    }
+
+    /// The branch qualifier of the XA identifier.
+    pub fn bqual(&self) -> String {
+        format!("{}.{}", self.participant, self.slot)
+    }
+
+    /// The XA identifier as SQL text, in hexadecimal so that nothing has to be quoted.
+    pub fn xid_sql(&self) -> String {
+        format!("X'{}',X'{}',{FORMAT_ID}", hex(self.gtrid().as_bytes()), hex(self.bqual().as_bytes()))
+    }
+
+    /// The branch behind an XA identifier as a server lists it; `None` for a foreign one.
+    pub fn from_xid(format_id: i64, gtrid: &[u8], bqual: &[u8]) -> Option<Self> {
+        if format_id != i64::from(FORMAT_ID) {
+            return None;
+        }
+        let transaction = TransactionId::parse(std::str::from_utf8(gtrid).ok()?)?;
+        let (participant, slot) = std::str::from_utf8(bqual).ok()?.split_once('.')?;
+        Some(transaction.branch(parse_decimal(participant)?, parse_decimal(slot)?))
+    }
+
+    /// The name that the branch's session goes by on its server: PostgreSQL's `application_name`, the lock
+    /// that a MySQL session holds.
+    pub fn session(&self) -> SessionName {
+        SessionName { incarnation: self.transaction.incarnation, participant: self.participant, slot: self.slot }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.rsplitn(3, '.');
+        let slot = parse_decimal(fields.next()?)?;
+        let participant = parse_decimal(fields.next()?)?;
+        Some(TransactionId::parse(fields.next()?)?.branch(participant, slot))
+    }
+}
+
+impl FromStr for BranchId {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        Self::parse(text).ok_or_else(|| ParseIdError::new(text, Self::EXPECTED))
+    }
+}
+
+impl fmt::Display for BranchId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.transaction, self.participant, self.slot)
+    }
+}
+
+impl fmt::Debug for BranchId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A session of an incarnation on a participant, by the slot it occupies; at most 44 characters as text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionName {
+    /// Whose session it is.
+    pub incarnation: Incarnation,
+    /// The participant's number in that incarnation.
+    pub participant: u16,
+    /// The slot among the incarnation's sessions there.
+    pub slot: u32,
+}
+
+impl fmt::Display for SessionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "handfast.{}.{}.{}", self.incarnation, self.participant, self.slot)
+    }
+}
+
+/// Bytes as lower-case hexadecimal digits: XA literals, and foreign identifiers shown to people.
+pub fn hex(bytes: &[u8]) -> String {
+    use fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a String cannot fail");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn id() -> TransactionId {
+        "hf1.orders-api-1.9f3c2a7b11d0e842.1042".parse().unwrap()
+    }
+
+    #[test]
+    fn a_branch_has_one_text_for_each_server() {
+        let branch = id().branch(0, 3);
+        assert_eq!(branch.to_string(), "hf1.orders-api-1.9f3c2a7b11d0e842.1042.0.3");
+        assert_eq!(branch.gtrid(), "hf1.orders-api-1.9f3c2a7b11d0e842.1042");
+        assert_eq!(branch.bqual(), "0.3");
+        assert_eq!(
+            branch.xid_sql(),
+            "X'6866312e6f72646572732d6170692d312e396633633261376231316430653834322e31303432',X'302e33',2147483647"
+        );
+        assert_eq!(branch.session().to_string(), "handfast.9f3c2a7b11d0e842.0.3");
+    }
+
+    /// D38, D14: the longest id fits every server's limits.
+    #[test]
+    fn the_longest_id_fits_every_server() {
+        let longest = TransactionId {
+            node: "abcdefghijklmnop".parse().unwrap(),
+            incarnation: Incarnation(u64::MAX),
+            sequence: u64::MAX,
+        }
+        .branch(u16::MAX, u32::MAX);
+        assert!(longest.to_string().len() < 200);
+        assert!(longest.gtrid().len() <= 64);
+        assert!(longest.bqual().len() <= 64);
+        assert!(longest.session().to_string().len() < 64, "application_name and GET_LOCK cut or refuse more");
+        assert_eq!(longest.to_string().parse(), Ok(longest));
+    }
+
+    #[test]
+    fn only_the_whole_canonical_text_is_ours() {
+        for foreign in [
+            "",
+            "hf1",
+            "hf2.orders-api-1.9f3c2a7b11d0e842.1042.0.3",
+            "hf1.Orders.9f3c2a7b11d0e842.1042.0.3",
+            "hf1.orders.9F3C2A7B11D0E842.1042.0.3",
+            "hf1.orders.9f3c2a7b11d0e84.1042.0.3",
+            "hf1.orders.9f3c2a7b11d0e842.01042.0.3",
+            "hf1.orders.9f3c2a7b11d0e842.+1042.0.3",
+            "hf1.orders.9f3c2a7b11d0e842.1042.0.3 ",
+            "hf1.orders.9f3c2a7b11d0e842.1042.0.3.4",
+            "hf1.orders.9f3c2a7b11d0e842.1042.0",
+            "hf1.orders.9f3c2a7b11d0e842.1042.65536.3",
+            "hf1.orders.9f3c2a7b11d0e842..0.3",
+            "x.hf1.orders.9f3c2a7b11d0e842.1042.0.3",
+        ] {
+            assert!(foreign.parse::<BranchId>().is_err(), "{foreign:?}");
+        }
+        let branch = id().branch(1, 2);
+        let (gtrid, bqual) = (branch.gtrid(), branch.bqual());
+        assert_eq!(BranchId::from_xid(2_147_483_647, gtrid.as_bytes(), bqual.as_bytes()), Some(branch));
+        assert_eq!(BranchId::from_xid(1, gtrid.as_bytes(), bqual.as_bytes()), None);
+        assert_eq!(BranchId::from_xid(2_147_483_647, b"\x00\xff'\\", bqual.as_bytes()), None);
+        assert_eq!(BranchId::from_xid(2_147_483_647, gtrid.as_bytes(), b"1.2.3"), None);
+    }
+
+    #[test]
+    fn names_say_what_they_take() {
+        assert!("ledger_2".parse::<ParticipantName>().is_ok());
+        for bad in ["", "Ledger", "2ledger", "led-ger", "abcdefghijklmnopqrstuvwxy"] {
+            let error = bad.parse::<ParticipantName>().unwrap_err().to_string();
+            assert!(error.contains("up to 23"), "{error}");
+        }
+        assert!("a-1".parse::<NodeName>().is_ok());
+        assert!("a_1".parse::<NodeName>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn every_branch_survives_the_round_trip(
+            node in "[a-z][a-z0-9-]{0,15}", incarnation: u64, sequence: u64, participant: u16, slot: u32,
+        ) {
+            let transaction = TransactionId {
+                node: node.parse().unwrap(), incarnation: Incarnation(incarnation), sequence,
+            };
+            let branch = transaction.branch(participant, slot);
+            prop_assert_eq!(branch.to_string().parse(), Ok(branch));
+            prop_assert_eq!(transaction.to_string().parse(), Ok(transaction));
+            let found = BranchId::from_xid(i64::from(FORMAT_ID), branch.gtrid().as_bytes(), branch.bqual().as_bytes());
+            prop_assert_eq!(found, Some(branch));
+        }
+
+        #[test]
+        fn what_parses_prints_back_the_same(text in "[a-z0-9.+ -]{0,60}") {
+            if let Ok(branch) = text.parse::<BranchId>() {
+                prop_assert_eq!(branch.to_string(), text);
+            }
+        }
+    }
+}

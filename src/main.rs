@@ -1,0 +1,3 @@
+//! The recovery tool `handfast`: arguments in, exit code out.
+
+fn main() {}

@@ -1,0 +1,230 @@
+//! The databases: what a participant promises, and the SQL of each.
+//!
+//! A [`Participant`] is a configured database. It begins branches on sessions of its pool, and it answers the
+//! resolver, which looks at branches from outside. A [`Branch`] is one transaction's part there, on one session.
+//!
+//! Every answer is a claim about a durable fact; what cannot be proven is `Unknown`.
+
+pub mod memory;
+pub mod mysql;
+pub mod postgres;
+pub mod witness;
+
+use crate::error::{Error, Result};
+use crate::id::{BranchId, Incarnation, JournalId, Lineage, NodeName, ParticipantName, SessionName, TransactionId};
+use crate::protocol::{Finish, Mode, Vote};
+use std::any::Any;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A boxed future, so that participants can be mixed behind `dyn`.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Whether a participant can promise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Capability {
+    /// It has a durable *prepared* state.
+    Prepare,
+    /// It has none: it can only go last, as the one that decides.
+    LastOnly,
+}
+
+/// The isolation of a branch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Isolation {
+    /// The server's default.
+    #[default]
+    Default,
+    /// `READ COMMITTED`
+    ReadCommitted,
+    /// `REPEATABLE READ`
+    RepeatableRead,
+    /// `SERIALIZABLE`
+    Serializable,
+}
+
+/// How a branch is to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BeginOptions {
+    /// Writer or declared read-only.
+    pub mode: Mode,
+    /// The isolation asked for.
+    pub isolation: Isolation,
+    /// How long a statement may wait for a lock: below the transaction's deadline, since neither database sees a
+    /// deadlock between the two.
+    pub lock_timeout: Duration,
+}
+
+/// An incarnation as it registers itself with a participant before first use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registration {
+    /// The node name in its branch ids.
+    pub node: NodeName,
+    /// Its 64 random bits.
+    pub incarnation: Incarnation,
+    /// The journal that holds its decisions.
+    pub journal: JournalId,
+    /// The participant's number in this incarnation.
+    pub participant: u16,
+    /// This machine's name, for people.
+    pub host: String,
+    /// The lineage that the journal knows this participant by; `None` at first sight.
+    pub expected: Option<Lineage>,
+}
+
+/// What is there: a server as it presents itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Product, version and address, for people: `PostgreSQL 15.18 at db1:5432/ledger`.
+    pub description: String,
+    /// The identity of the data there; `None` while Handfast's tables are missing.
+    pub lineage: Option<Lineage>,
+}
+
+/// A prepared branch found on a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sighting {
+    /// Ours by a full parse, or somebody else's.
+    pub branch: Sighted,
+    /// How long it has been prepared, by the database's clock, where the database tells.
+    pub age: Option<Duration>,
+}
+
+/// Whose a prepared branch is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Sighted {
+    /// Its text is one of ours; whether its incarnation is this journal's is for recovery to say.
+    Ours(BranchId),
+    /// Foreign: as text where it is plain ASCII, else in hexadecimal. Never touched.
+    Foreign(String),
+}
+
+/// How the resolver looks for the proof of a branch's commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Question {
+    /// Read the witness row. Its absence proves nothing.
+    Look,
+    /// Insert the fence: the answer is final.
+    Fence,
+}
+
+/// What the witness table says of a branch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Evidence {
+    /// A witness row that the branch itself wrote is visible: the branch committed.
+    Committed,
+    /// A fence is there, found or just inserted: the branch has not committed and never will.
+    Never,
+    /// Nothing is visible, and nothing was asked for that would make it final.
+    Nothing,
+    /// The fence has to wait for a row that is neither committed nor gone: somebody still holds the branch.
+    Blocked,
+    /// This participant keeps no witness: there is no proof to be had.
+    Off,
+}
+
+/// An answer, with the cause where it is not the one hoped for.
+#[derive(Debug)]
+pub struct Answer<T> {
+    /// What is certain.
+    pub value: T,
+    /// Why it is not better: the server's or driver's error.
+    pub cause: Option<Error>,
+}
+
+impl<T> Answer<T> {
+    /// A good answer.
+    pub fn good(value: T) -> Self {
+        Self { value, cause: None }
+    }
+
+    /// An answer with its cause.
+    pub fn because(value: T, cause: Error) -> Self {
+        Self { value, cause: Some(cause) }
+    }
+}
+
+/// A database that can take part. Implement it to add another kind.
+///
+/// The resolver calls everything but [`begin`](Self::begin) over a connection that is the participant's own, never
+/// from the pool, so that recovery cannot starve behind the transactions that wait for it. Each call is bounded in
+/// time by the implementation.
+pub trait Participant: Send + Sync + 'static {
+    /// The configured name.
+    fn name(&self) -> ParticipantName;
+
+    /// The kind as configuration and tool print it: `postgres`, `mysql`, `mariadb`.
+    fn kind(&self) -> &'static str;
+
+    /// Whether it can promise.
+    fn capability(&self) -> Capability {
+        Capability::Prepare
+    }
+
+    /// Looks at the server without changing anything.
+    fn identify(&self) -> BoxFuture<'_, Result<Server>>;
+
+    /// Checks every prerequisite, creates the tables where they are missing, refuses a server of another lineage
+    /// than expected ([`ErrorKind::Refused`](crate::ErrorKind::Refused)), and registers the incarnation. Until it
+    /// has returned, no branch begins.
+    fn register<'a>(&'a self, registration: &'a Registration) -> BoxFuture<'a, Result<Lineage>>;
+
+    /// The SQL that creates Handfast's tables, and the grants needed, as `handfast init --print` shows it.
+    fn setup_sql(&self) -> String;
+
+    /// Creates the tables and the row that holds the lineage, where missing.
+    fn init(&self) -> BoxFuture<'_, Result<Lineage>>;
+
+    /// Begins a branch on a session of its own.
+    fn begin<'a>(&'a self, transaction: TransactionId, options: BeginOptions)
+    -> BoxFuture<'a, Result<Box<dyn Branch>>>;
+
+    /// All prepared branches there, ours and foreign: the whole list or an error, never a part.
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Sighting>>>;
+
+    /// Commits a prepared branch from outside. [`Finish::Done`] is a positive answer of the server.
+    fn commit<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>>;
+
+    /// Rolls a prepared branch back from outside. [`Finish::Done`] is a positive answer of the server.
+    fn roll_back<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>>;
+
+    /// Asks the witness table about a branch. An error is no answer.
+    fn ask<'a>(&'a self, branch: &'a BranchId, question: Question) -> BoxFuture<'a, Result<Evidence>>;
+
+    /// Ends a session of ours by its name, with what it holds: `true` when there was one. How a deadline takes a
+    /// session away from an application that does not come back.
+    fn end_session<'a>(&'a self, session: SessionName) -> BoxFuture<'a, Result<bool>>;
+
+    /// Closes the pool and the resolver's connection.
+    fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// One transaction's part on one participant.
+///
+/// A branch that is dropped before it finished closes its session: unprepared work is rolled back by the server,
+/// a prepared branch stays for recovery.
+pub trait Branch: Send {
+    /// What the server knows it by.
+    fn id(&self) -> BranchId;
+
+    /// What the application works through, to be downcast: `tokio_postgres::Client`,
+    /// `mysql::Lent`, or an own type.
+    fn handle(&self) -> Arc<dyn Any + Send + Sync>;
+
+    /// Phase one: proves that the branch's transaction is still the one that was begun, writes the witness,
+    /// prepares. [`Vote::Prepared`] only when all of that was answered positively, in answer to this very question.
+    fn prepare(&mut self) -> BoxFuture<'_, Answer<Vote>>;
+
+    /// Ends a declared read-only branch with a checked commit: [`Vote::ReadOnly`] or not.
+    fn end_read_only(&mut self) -> BoxFuture<'_, Answer<Vote>>;
+
+    /// Commits without preparing, with the witness inside: this branch decides.
+    fn commit_one_phase(&mut self) -> BoxFuture<'_, Answer<Finish>>;
+
+    /// Commits the prepared branch, on the session that prepared it.
+    fn commit(&mut self) -> BoxFuture<'_, Answer<Finish>>;
+
+    /// Rolls the branch back, prepared or not, on its session.
+    fn roll_back(&mut self) -> BoxFuture<'_, Answer<Finish>>;
+}

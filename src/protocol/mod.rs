@@ -1,0 +1,3 @@
+//! Two-phase commit as values.
+pub mod message;
+pub use message::*;
