@@ -1,1 +1,193 @@
-//! (to come)
+//! What every participant keeps in its own database: the witness and the incarnations.
+//!
+//! **`handfast_witness`** holds one row for each writing branch, inserted by the branch's own transaction: it becomes
+//! visible with the branch's work or not at all, so it is the proof of commit. Recovery can take the place of that row
+//! with a *fence*: whoever inserts first wins, the primary key is the referee.
+//!
+//! **`handfast_incarnation`** holds one row for each opening of a bridge and participant, written before first use. Its row
+//! with the empty node and incarnation 0 holds the participant's *lineage*, the identity of the data.
+//!
+//! Both are the same in PostgreSQL, MySQL and MariaDB but for the words of the dialect; the statements that read and
+//! write them live with each database.
+
+use super::Evidence;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{BranchId, Lineage};
+use std::fmt;
+
+/// The table of witnesses.
+pub const WITNESS_TABLE: &str = "handfast_witness";
+
+/// The table of incarnations, and of the lineage.
+pub const INCARNATION_TABLE: &str = "handfast_incarnation";
+
+/// The `node` of the row that holds the lineage; its `incarnation` and `participant` are 0. No node is named so.
+pub const LINEAGE_NODE: &str = "";
+
+/// Where the decisions of an incarnation live, as the column `decision` has it: in its journal.
+pub const DECISION_JOURNAL: &str = "journal";
+
+/// What a row of the witness table proves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Written by a prepared branch: visible when it was committed.
+    Decided,
+    /// Written by a branch that decided alone.
+    OnePhase,
+    /// Written by a branch that decided for others, too.
+    Anchor,
+    /// Written by recovery: the branch never commits.
+    Fence,
+}
+
+impl Kind {
+    /// As the column `kind` has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Decided => "decided",
+            Self::OnePhase => "one_phase",
+            Self::Anchor => "anchor",
+            Self::Fence => "fence",
+        }
+    }
+
+    /// What the row says of its branch.
+    pub fn evidence(self) -> Evidence {
+        match self {
+            Self::Decided | Self::OnePhase | Self::Anchor => Evidence::Committed,
+            Self::Fence => Evidence::Never,
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        [Self::Decided, Self::OnePhase, Self::Anchor, Self::Fence].into_iter().find(|kind| kind.as_str() == text)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What a row found under a branch's key says, or its absence.
+///
+/// # Errors
+/// [`ErrorKind::Refused`] for a kind that this version does not know: a newer one wrote it, and guessing may do harm.
+pub fn evidence(kind: Option<&str>) -> Result<Evidence> {
+    let Some(text) = kind else { return Ok(Evidence::Nothing) };
+    let unknown = || format!("{WITNESS_TABLE} has a row of the unknown kind {text:?}: a newer version wrote it");
+    Kind::parse(text).map(Kind::evidence).ok_or_else(|| Error::new(ErrorKind::Refused, unknown()))
+}
+
+/// The primary key of a branch's witness. Two participants may share a database, so the participant's number is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// The incarnation's bits, signed.
+    pub incarnation: i64,
+    /// The sequence, signed.
+    pub sequence: i64,
+    /// The participant's number.
+    pub branch: i32,
+}
+
+impl From<&BranchId> for Key {
+    fn from(id: &BranchId) -> Self {
+        Self {
+            incarnation: id.transaction.incarnation.to_sql(),
+            sequence: id.transaction.sequence.cast_signed(),
+            branch: i32::from(id.participant),
+        }
+    }
+}
+
+/// A new lineage.
+///
+/// # Errors
+/// [`ErrorKind::Unavailable`] when the system has no random numbers.
+pub fn new_lineage() -> Result<Lineage> {
+    random().map(Lineage)
+}
+
+/// 64 random bits.
+pub(crate) fn random() -> Result<u64> {
+    getrandom::u64()
+        .map_err(|error| Error::new(ErrorKind::Unavailable, "the system gives no random numbers").because(error))
+}
+
+/// Whose words a statement is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// PostgreSQL.
+    Postgres,
+    /// MySQL and MariaDB.
+    MySql,
+}
+
+impl Dialect {
+    /// A name as the dialect quotes it.
+    pub fn quote(self, name: &str) -> String {
+        match self {
+            Self::Postgres => format!("\"{}\"", name.replace('"', "\"\"")),
+            Self::MySql => format!("`{}`", name.replace('`', "``")),
+        }
+    }
+
+    /// A table of ours, always with its schema: no `search_path` and no current database can lead astray.
+    pub fn table(self, schema: &str, table: &str) -> String {
+        format!("{}.{}", self.quote(schema), self.quote(table))
+    }
+
+    /// The statements that create both tables where they are missing, without semicolons.
+    pub fn create_tables(self, schema: &str) -> [String; 2] {
+        let (text, timestamp, now, engine) = match self {
+            Self::Postgres => ("text", "timestamptz", "pg_catalog.now()", ""),
+            Self::MySql => (
+                "VARCHAR(255) CHARACTER SET ascii COLLATE ascii_bin",
+                "TIMESTAMP(6)",
+                "CURRENT_TIMESTAMP(6)",
+                " ENGINE=InnoDB",
+            ),
+        };
+        let witness = format!(
+            "CREATE TABLE IF NOT EXISTS {table} (\n  incarnation bigint NOT NULL,\n  sequence bigint NOT NULL,\n  \
+             branch int NOT NULL,\n  kind {text} NOT NULL,\n  PRIMARY KEY (incarnation, sequence, branch)\n){engine}",
+            table = self.table(schema, WITNESS_TABLE),
+        );
+        let incarnation = format!(
+            "CREATE TABLE IF NOT EXISTS {table} (\n  node {text} NOT NULL,\n  incarnation bigint NOT NULL,\n  \
+             participant int NOT NULL,\n  lineage bigint NOT NULL,\n  decision {text} NOT NULL,\n  \
+             journal bigint NOT NULL,\n  host {text} NOT NULL,\n  session_slots int NOT NULL,\n  \
+             opened_at {timestamp} NOT NULL DEFAULT {now},\n  PRIMARY KEY (node, incarnation, participant)\n){engine}",
+            table = self.table(schema, INCARNATION_TABLE),
+        );
+        [witness, incarnation]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_survive_the_round_trip_and_others_are_refused() {
+        for kind in [Kind::Decided, Kind::OnePhase, Kind::Anchor, Kind::Fence] {
+            assert_eq!(Kind::parse(kind.as_str()), Some(kind));
+            assert_eq!(evidence(Some(kind.as_str())).unwrap(), kind.evidence());
+        }
+        assert_eq!(evidence(None).unwrap(), Evidence::Nothing);
+        assert_eq!(evidence(Some("Fence")).unwrap_err().kind(), ErrorKind::Refused);
+    }
+
+    #[test]
+    fn names_are_quoted_in_each_dialect() {
+        assert_eq!(Dialect::Postgres.table("a\"b", WITNESS_TABLE), "\"a\"\"b\".\"handfast_witness\"");
+        assert_eq!(Dialect::MySql.table("a`b", WITNESS_TABLE), "`a``b`.`handfast_witness`");
+    }
+
+    #[test]
+    fn a_key_keeps_all_bits() {
+        let id: BranchId = "hf1.n.ffffffffffffffff.18446744073709551615.65535.0".parse().unwrap();
+        assert_eq!(Key::from(&id), Key { incarnation: -1, sequence: -1, branch: 65535 });
+    }
+}

@@ -1,0 +1,309 @@
+//! Every statement that is sent to PostgreSQL as part of the protocol, in one place.
+//!
+//! Texts are sent whole by the simple query protocol: the server stops at the first error of a text, so nothing
+//! behind a failed guard is executed. Extended queries in a pipeline would each run on: after the application's own
+//! `COMMIT` the guard fails, and the witness insert behind it would commit by itself, a false proof.
+//!
+//! Identifiers are of `[a-z0-9._-]`, nonces hexadecimal: no literal needs quoting, whatever the application did to
+//! `standard_conforming_strings`. Functions and tables are qualified, whatever it did to `search_path`.
+
+use crate::id::BranchId;
+use crate::participant::witness::{Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, WITNESS_TABLE};
+use crate::participant::{BeginOptions, Isolation};
+use crate::protocol::Mode;
+use std::time::Duration;
+
+/// What the guard's error begins with when the branch's transaction is not the one that was begun.
+pub(super) const LOST: &str = "handfast:lost:";
+
+/// What the guard's error begins with when a branch declared read-only was made a writing one.
+pub(super) const WRITABLE: &str = "handfast:writable:";
+
+/// The highest level of durability of those asked for and `on`.
+///
+/// A role with `synchronous_commit = off` loses answered commits. PREPARE TRANSACTION and COMMIT PREPARED are
+/// durable at any setting. <https://www.postgresql.org/docs/current/runtime-config-wal.html>
+const DURABLE: &str = "CASE pg_catalog.current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END";
+
+/// Undoes what the last user of a session left behind outside transactions (D49), in front of the next BEGIN.
+///
+/// Not `DISCARD ALL`: it drops prepared statements, and the driver keeps some of its own.
+pub(super) const RESET: &str = "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; CLOSE ALL; UNLISTEN *; \
+     SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD SEQUENCES; DISCARD TEMP";
+
+pub(super) const ROLLBACK: &str = "ROLLBACK";
+
+/// What a question to the server looks like, and how many statements it must answer.
+pub(super) struct Question {
+    pub(super) text: String,
+    pub(super) nonce: String,
+    pub(super) statements: usize,
+}
+
+/// The statements of a participant.
+#[derive(Debug)]
+pub(super) struct Sql {
+    pub(super) schema: String,
+    pub(super) witness: String,
+    pub(super) incarnation: String,
+    pub(super) witness_on: bool,
+}
+
+impl Sql {
+    pub(super) fn new(schema: String, witness_on: bool) -> Self {
+        let dialect = Dialect::Postgres;
+        let (witness, incarnation) =
+            (dialect.table(&schema, WITNESS_TABLE), dialect.table(&schema, INCARNATION_TABLE));
+        Self { schema, witness, incarnation, witness_on }
+    }
+
+    /// BEGIN with what was asked for. A writer says so: neither a role's `default_transaction_read_only` nor a
+    /// standby is found out later.
+    pub(super) fn begin(branch: &BranchId, options: &BeginOptions) -> String {
+        let isolation = match options.isolation {
+            Isolation::Default => "",
+            Isolation::ReadCommitted => " ISOLATION LEVEL READ COMMITTED",
+            Isolation::RepeatableRead => " ISOLATION LEVEL REPEATABLE READ",
+            Isolation::Serializable => " ISOLATION LEVEL SERIALIZABLE",
+        };
+        let access = match options.mode {
+            Mode::Writer => " READ WRITE",
+            Mode::ReadOnly => " READ ONLY",
+        };
+        let lock_timeout = milliseconds(options.lock_timeout);
+        format!(
+            "BEGIN{isolation}{access}; SET LOCAL handfast.branch = '{branch}'; SET LOCAL lock_timeout = {lock_timeout}"
+        )
+    }
+
+    /// Fails unless the transaction is the one that was begun for this branch: `SET LOCAL` ends with its transaction.
+    ///
+    /// In an aborted transaction it fails with 25P02 as any statement does; that is what makes it a proof, since
+    /// PREPARE TRANSACTION and COMMIT then answer *success*, do a rollback, and the driver hides the tag. The
+    /// process id keeps the cast from being evaluated when the statement is planned.
+    pub(super) fn guard(branch: &BranchId, nonce: &str, mode: Mode) -> String {
+        let fail = |text: &str| {
+            format!("pg_catalog.concat('{text}{nonce}:', pg_catalog.pg_backend_pid())::pg_catalog.int4")
+        };
+        let writable = match mode {
+            Mode::Writer => String::new(),
+            Mode::ReadOnly => format!(
+                " WHEN pg_catalog.current_setting('transaction_read_only') IS DISTINCT FROM 'on' THEN {}",
+                fail(WRITABLE)
+            ),
+        };
+        format!(
+            "SELECT '{nonce}', CASE WHEN pg_catalog.current_setting('handfast.branch', true) IS DISTINCT FROM \
+             '{branch}' THEN {lost}{writable} END",
+            lost = fail(LOST)
+        )
+    }
+
+    fn question(nonce: u64, statements: impl FnOnce(&str) -> Vec<String>) -> Question {
+        let nonce = format!("{nonce:016x}");
+        let statements = statements(&nonce);
+        Question { text: statements.join("; "), nonce, statements: statements.len() }
+    }
+
+    /// Phase one. `SET ROLE NONE`, not `LOCAL`: the prepared transaction then belongs to the role that logged in, and
+    /// this session is that role when it finishes it, whatever role the application had set.
+    pub(super) fn prepare(&self, branch: &BranchId, nonce: u64) -> Question {
+        Self::question(nonce, |nonce| {
+            let mut statements = vec![Self::guard(branch, nonce, Mode::Writer), "SET ROLE NONE".into()];
+            statements.extend(self.witness(branch, Kind::Decided));
+            statements.push(format!("PREPARE TRANSACTION '{branch}'"));
+            statements
+        })
+    }
+
+    /// Phase one and two at once.
+    pub(super) fn one_phase(&self, branch: &BranchId, nonce: u64) -> Question {
+        Self::question(nonce, |nonce| {
+            let mut statements = vec![Self::guard(branch, nonce, Mode::Writer), "SET ROLE NONE".into()];
+            statements.extend(self.witness(branch, Kind::OnePhase));
+            statements.push(format!("SELECT pg_catalog.set_config('synchronous_commit', {DURABLE}, true)"));
+            statements.push("COMMIT".into());
+            statements
+        })
+    }
+
+    /// The checked commit of a branch declared read-only.
+    pub(super) fn end_read_only(branch: &BranchId, nonce: u64) -> Question {
+        Self::question(nonce, |nonce| vec![Self::guard(branch, nonce, Mode::ReadOnly), "COMMIT".into()])
+    }
+
+    pub(super) fn commit_prepared(branch: &BranchId) -> String {
+        format!("COMMIT PREPARED '{branch}'")
+    }
+
+    pub(super) fn rollback_prepared(branch: &BranchId) -> String {
+        format!("ROLLBACK PREPARED '{branch}'")
+    }
+
+    /// The rows of this are what a branch left behind after it failed: a branch of its name still prepared, or the kind of
+    /// its witness.
+    pub(super) fn traces(&self, branch: &BranchId) -> String {
+        let prepared = format!("SELECT 'prepared' FROM pg_catalog.pg_prepared_xacts WHERE gid = '{branch}'");
+        if self.witness_on { format!("{prepared} UNION ALL {}", self.look(branch)) } else { prepared }
+    }
+
+    fn witness(&self, branch: &BranchId, kind: Kind) -> Option<String> {
+        let Key { incarnation, sequence, branch } = Key::from(branch);
+        let insert = || format!("INSERT INTO {} VALUES ({incarnation}, {sequence}, {branch}, '{kind}')", self.witness);
+        self.witness_on.then(insert)
+    }
+
+    /// The kind of a branch's witness.
+    pub(super) fn look(&self, branch: &BranchId) -> String {
+        let Key { incarnation, sequence, branch } = Key::from(branch);
+        let table = &self.witness;
+        format!("SELECT kind FROM {table} WHERE (incarnation, sequence, branch) = ({incarnation}, {sequence}, {branch})")
+    }
+
+    /// The fence, where no row is. It waits for whoever holds the key, as long as `lock_timeout` lets it.
+    pub(super) fn fence(&self, branch: &BranchId) -> String {
+        let Key { incarnation, sequence, branch } = Key::from(branch);
+        format!(
+            "INSERT INTO {} VALUES ({incarnation}, {sequence}, {branch}, '{}') ON CONFLICT DO NOTHING",
+            self.witness,
+            Kind::Fence
+        )
+    }
+
+    /// All prepared transactions of this database; other databases' can only be finished there (D28).
+    ///
+    /// Bytes, not text: one foreign name that is not valid in the client's encoding must not fail the whole list.
+    pub(super) const LIST: &str = "SELECT pg_catalog.convert_to(gid, 'SQL_ASCII'), \
+         extract(epoch FROM pg_catalog.clock_timestamp() - prepared)::pg_catalog.float8 \
+         FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database()";
+
+    /// How many slots for prepared transactions there are, and how many are used by whomever.
+    pub(super) const SLOTS: &str = "SELECT pg_catalog.concat(pg_catalog.current_setting('max_prepared_transactions'), \
+         ', in use ', (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_xacts))";
+
+    /// Ends sessions by name, each awaited up to `$2` milliseconds.
+    pub(super) const END_SESSION: &str = "SELECT pg_catalog.pg_terminate_backend(pid, $2) FROM pg_catalog.pg_stat_activity \
+         WHERE application_name = $1 AND datname = pg_catalog.current_database() AND pid <> pg_catalog.pg_backend_pid()";
+
+    /// How the resolver's own session is set up. Its fences must be as durable as commits, and its role the one that
+    /// owns the prepared transactions.
+    pub(super) fn control_session(statement_timeout: Duration, lock_timeout: Duration) -> String {
+        format!(
+            "SET ROLE NONE; SET statement_timeout = {}; SET lock_timeout = {}; \
+             SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off; \
+             SELECT pg_catalog.set_config('synchronous_commit', {DURABLE}, false)",
+            milliseconds(statement_timeout),
+            milliseconds(lock_timeout)
+        )
+    }
+
+    /// The lineage of the data here.
+    pub(super) fn lineage(&self) -> String {
+        format!(
+            "SELECT lineage FROM {} WHERE node = '{LINEAGE_NODE}' AND incarnation = 0 AND participant = 0",
+            self.incarnation
+        )
+    }
+
+    /// Whether the lineage can be asked for at all.
+    pub(super) fn tables_exist(&self) -> String {
+        let exists = |table: &str| {
+            format!(
+                "EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+                 WHERE c.relname = '{table}' AND n.nspname = $1)"
+            )
+        };
+        format!("SELECT {} AND {}", exists(WITNESS_TABLE), exists(INCARNATION_TABLE))
+    }
+
+    /// Creates what is missing, as one transaction; the lock keeps two that open at once from colliding in the catalog.
+    pub(super) fn create(&self, lineage: i64) -> String {
+        let [witness, incarnation] = Dialect::Postgres.create_tables(&self.schema);
+        format!(
+            "SELECT pg_catalog.pg_advisory_xact_lock(4641530982773310825); {witness}; {incarnation}; {}",
+            self.insert_lineage(lineage)
+        )
+    }
+
+    /// The row that holds the lineage, where none is.
+    pub(super) fn insert_lineage(&self, lineage: i64) -> String {
+        format!(
+            "INSERT INTO {} (node, incarnation, participant, lineage, decision, journal, host, session_slots) \
+             VALUES ('{LINEAGE_NODE}', 0, 0, {lineage}, '', 0, '', 0) ON CONFLICT DO NOTHING",
+            self.incarnation
+        )
+    }
+
+    /// The row of an incarnation, where none is.
+    pub(super) fn register(&self) -> String {
+        format!(
+            "INSERT INTO {} (node, incarnation, participant, lineage, decision, journal, host, session_slots) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING",
+            self.incarnation
+        )
+    }
+
+    /// Which journal an incarnation belongs to.
+    pub(super) fn registered(&self) -> String {
+        format!(
+            "SELECT journal, lineage FROM {} WHERE node = $1 AND incarnation = $2 AND participant = $3",
+            self.incarnation
+        )
+    }
+
+    /// For people: how to create the tables and let `role` use them.
+    pub(super) fn setup(&self, role: &str) -> String {
+        let [witness, incarnation] = Dialect::Postgres.create_tables(&self.schema);
+        let (schema, role) = (Dialect::Postgres.quote(&self.schema), Dialect::Postgres.quote(role));
+        let own_schema =
+            if self.schema == "public" { String::new() } else { format!("CREATE SCHEMA IF NOT EXISTS {schema};\n") };
+        format!(
+            "{own_schema}{witness};\n{incarnation};\nGRANT USAGE ON SCHEMA {schema} TO {role};\n\
+             GRANT SELECT, INSERT, DELETE ON {}, {} TO {role};\n",
+            self.witness, self.incarnation
+        )
+    }
+
+    /// The rights that work on existing tables needs.
+    pub(super) fn rights(&self) -> String {
+        let has = |table: &str, right: &str| {
+            format!("pg_catalog.has_table_privilege('{}', '{right}')", table.replace('\'', "''"))
+        };
+        let all: Vec<_> = [&self.witness, &self.incarnation]
+            .into_iter()
+            .flat_map(|table| ["SELECT", "INSERT", "DELETE"].map(|right| has(table, right)))
+            .collect();
+        format!("SELECT {}", all.join(" AND "))
+    }
+}
+
+/// PostgreSQL's zero means *no limit*, and it counts in an `int4`.
+fn milliseconds(duration: Duration) -> i32 {
+    i32::try_from(duration.as_millis()).unwrap_or(i32::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn branch() -> BranchId {
+        "hf1.orders.9f3c2a7b11d0e842.1042.0.3".parse().unwrap()
+    }
+
+    #[test]
+    fn a_prepare_is_one_text_in_the_order_that_proves_it() {
+        let question = Sql::new("public".into(), true).prepare(&branch(), 7);
+        let steps = ["handfast:lost:0000000000000007:", "SET ROLE NONE", "INSERT INTO", "PREPARE TRANSACTION"];
+        let places: Vec<_> = steps.map(|step| question.text.find(step).unwrap()).into();
+        assert!(places.is_sorted(), "{}", question.text);
+        assert_eq!(question.statements, 4);
+        assert_eq!(Sql::new("public".into(), false).prepare(&branch(), 7).statements, 3);
+    }
+
+    #[test]
+    fn no_timeout_becomes_none_at_all() {
+        assert_eq!(milliseconds(Duration::ZERO), 1);
+        assert_eq!(milliseconds(Duration::from_micros(10)), 1);
+        assert_eq!(milliseconds(Duration::MAX), i32::MAX);
+    }
+}
