@@ -360,7 +360,9 @@ mod tests {
         let mut seen = 0;
         for field in fields {
             let documented = ["\n", "\n# ", "\n["].iter().any(|at| {
-                sample.contains(&format!("{at}{field} =")) || sample.contains(&format!("{at}{field}]")) || sample.contains(&format!("{at}{field}."))
+                sample.contains(&format!("{at}{field} ="))
+                    || sample.contains(&format!("{at}{field}]"))
+                    || sample.contains(&format!("{at}{field}."))
             });
             assert!(documented, "config/handfast.toml does not document {field}");
             seen += 1;

@@ -97,7 +97,8 @@ fn the_tool_uses_the_public_api_alone() {
 
 #[test]
 fn the_pure_parts_name_no_outside() {
-    let outside = ["std::fs", "std::net", "std::thread", "std::time", "std::env", "Instant", "SystemTime", "tokio", "getrandom"];
+    let outside =
+        ["std::fs", "std::net", "std::thread", "std::time", "std::env", "Instant", "SystemTime", "tokio", "getrandom"];
     let pure = sources("protocol").into_iter().chain(sources("journal/format.rs"));
     for source in pure {
         for (number, line) in &source.lines {
@@ -115,7 +116,11 @@ fn functions_stay_short() {
         for (number, line) in &source.lines {
             let indent = line.len() - line.trim_start().len();
             let begins = line.trim_start().starts_with("fn ") || line.contains(" fn ");
-            if start.is_none() && begins && !code(line).trim_end().ends_with(';') && !line.trim_start().starts_with("//") {
+            if start.is_none()
+                && begins
+                && !code(line).trim_end().ends_with(';')
+                && !line.trim_start().starts_with("//")
+            {
                 start = Some((*number, indent));
             }
             if let Some((first, depth)) = start
