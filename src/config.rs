@@ -34,7 +34,7 @@ pub struct Config {
     #[serde(default)]
     pub pool: PoolConfig,
     /// The databases, by name.
-    #[serde(deserialize_with = "participants")]
+    #[serde(default, deserialize_with = "participants")]
     pub participants: BTreeMap<ParticipantName, ParticipantConfig>,
 }
 
@@ -292,9 +292,6 @@ impl Config {
     /// What serde cannot see: values that make no sense together.
     fn checked(self) -> Result<Self> {
         let wrong = |message: String| Err(Error::new(ErrorKind::Config, message));
-        if self.participants.is_empty() {
-            return wrong("no participant is configured: add a [participants.<name>] with kind and url".into());
-        }
         if self.participants.len() > usize::from(u16::MAX) {
             return wrong("more than 65535 participants".into());
         }
@@ -311,5 +308,100 @@ impl Config {
             return wrong("journal.segment_bytes is below 65536".into());
         }
         Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINIMAL: &str = r#"
+        node = "n"
+        journal.directory = "/j"
+        participants.ledger = { kind = "postgres", url = "postgresql://app:secret@db1/ledger" }
+    "#;
+
+    fn refused(extra: &str) -> String {
+        let error = Config::from_toml(&format!("{extra}\n{MINIMAL}")).expect_err(extra);
+        assert_eq!(error.kind(), ErrorKind::Config);
+        error.chain()
+    }
+
+    /// The sample documents every option, at its default.
+    #[test]
+    fn the_sample_says_what_the_code_does() {
+        let sample = include_str!("../config/handfast.toml");
+        // What is commented out as an option has to be one; what has no default in the code has none in the sample.
+        let all = sample.replace("# lock_timeout", "lock_timeout").replace("# password_file", "password_file");
+        let all = all.replace("# schema", "schema").replace("# pool_size", "pool_size");
+        let all = Config::from_toml(&all).expect("every option in the sample exists");
+        assert_eq!(all.transaction.lock_timeout, Some(TransactionConfig::default().effective_lock_timeout()));
+
+        let sampled = Config::from_toml(sample).expect("the sample is valid");
+        assert_eq!(format!("{:?}", sampled.transaction), format!("{:?}", TransactionConfig::default()));
+        assert_eq!(format!("{:?}", sampled.recovery), format!("{:?}", RecoveryConfig::default()));
+        assert_eq!(format!("{:?}", sampled.pool), format!("{:?}", PoolConfig::default()));
+        assert_eq!(sampled.journal.segment_bytes, segment_bytes());
+        let bare = Config::from_toml(MINIMAL).expect("the rest has defaults");
+        let participant = &sampled.participants[&"ledger".parse().unwrap()];
+        let default = &bare.participants[&"ledger".parse().unwrap()];
+        assert_eq!((participant.witness, participant.tls), (default.witness, default.tls));
+    }
+
+    /// Every field of the code is in the sample: a new option cannot stay undocumented.
+    #[test]
+    fn the_sample_has_every_option() {
+        let (sample, code) = (include_str!("../config/handfast.toml"), include_str!("config.rs"));
+        let structs = code.split("#[cfg(test)]").next().unwrap().split("deny_unknown_fields").skip(1);
+        let fields = structs.flat_map(|body| body.split("\n}").next().unwrap().lines()).filter_map(|line| {
+            let field = line.trim().strip_prefix("pub ")?.split_once(": ")?.0;
+            field.chars().all(|c| c.is_ascii_lowercase() || c == '_').then_some(field)
+        });
+        let mut seen = 0;
+        for field in fields {
+            let documented = ["\n", "\n# ", "\n["].iter().any(|at| {
+                sample.contains(&format!("{at}{field} ="))
+                    || sample.contains(&format!("{at}{field}]"))
+                    || sample.contains(&format!("{at}{field}."))
+            });
+            assert!(documented, "config/handfast.toml does not document {field}");
+            seen += 1;
+        }
+        assert!(seen >= 24, "only {seen} fields were found: this test does not see them all");
+    }
+
+    #[test]
+    fn unknown_keys_and_bad_values_are_named() {
+        assert!(refused("transaction.timeuot = \"3s\"").contains("timeuot"));
+        assert!(refused("transaction.timeout = \"3 parsecs\"").contains("timeout"));
+        assert!(refused("transaction.timeout = \"0s\"").contains("transaction.timeout"));
+        assert!(refused("transaction.acknowledge = \"maybe\"").contains("\"maybe\" is not \"applied\" or \"decided\""));
+        assert!(refused("pool.size = 0").contains("pool of size 0"));
+        assert!(refused("transaction.lock_timeout = \"40s\"").contains("lock_timeout"));
+        assert!(refused("journal.segment_bytes = 5").contains("65536"));
+        assert!(refused("participants.Orders = { kind = \"mysql\", url = \"\" }").contains("Orders"));
+        assert!(refused("participants.o = { kind = \"oracle\", url = \"\" }").contains("oracle"));
+        assert!(refused("participants.o = { kind = \"mysql\", url = \"\", tls = \"verify-full\" }").contains("tls"));
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let error = Config::load("/nowhere/handfast.toml").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.chain().contains("/nowhere/handfast.toml"), "{}", error.chain());
+    }
+
+    #[test]
+    fn passwords_are_never_printed() {
+        let config = Config::from_toml(MINIMAL).unwrap();
+        assert!(!format!("{config:?}").contains("secret"));
+        let url = |url: &str| {
+            let mut one = config.participants.values().next().unwrap().clone();
+            one.url = url.into();
+            one.url_without_password()
+        };
+        assert_eq!(url("mysql://app:p@ss:w@db2:3306/orders?x=y"), "mysql://app@db2:3306/orders");
+        assert_eq!(url("mysql://db2/orders"), "mysql://db2/orders");
+        assert_eq!(url("host=db1 password=secret"), "(hidden)");
     }
 }

@@ -31,6 +31,12 @@ pub enum ErrorKind {
     TimedOut,
     /// The bridge is closed or closing, or the transaction has ended.
     Closed,
+    /// The transaction's outcome is not known yet: never run it again, ask for the outcome by its id.
+    InDoubt,
+    /// A branch was ended against the decision: a person is needed.
+    Damaged,
+    /// This journal has never heard of what was asked for.
+    Unknown,
 }
 
 /// An error of Handfast. [`kind`](Self::kind) says what to do, `Display` says what happened and to whom.

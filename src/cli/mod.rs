@@ -1,1 +1,3 @@
 //! The recovery tool.
+
+pub mod servers;

@@ -112,8 +112,11 @@ pub enum Question {
 /// What the witness table says of a branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Evidence {
-    /// A witness row that the branch itself wrote is visible: the branch committed.
+    /// A witness row that the branch itself wrote is visible: the branch committed, as one of several or as the
+    /// anchor.
     Committed,
+    /// A witness row that the branch itself wrote is visible: it committed as its transaction's only writer.
+    CommittedAlone,
     /// A fence is there, found or just inserted: the branch has not committed and never will.
     Never,
     /// Nothing is visible, and nothing was asked for that would make it final.

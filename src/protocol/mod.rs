@@ -1,3 +1,8 @@
 //! Two-phase commit as values.
+
+pub mod coordinator;
 pub mod message;
+pub mod recovery;
+
+pub use coordinator::Coordinator;
 pub use message::*;

@@ -1,0 +1,21 @@
+# One line each: what is worth doing is done by cargo or by a script that can be run without make.
+
+.PHONY: demo test bench lint servers setup
+
+demo: setup     ## moves money between two databases, kills everything, recovers
+	cargo run --quiet --features cli -- demo
+
+test: setup     ## every test, on every server that is there
+	scripts/test
+
+bench: setup    ## the benchmarks, on real servers
+	cargo bench -p integration-tests
+
+lint:           ## formatting, clippy, documentation: no warning passes
+	scripts/lint
+
+servers: setup  ## throwaway servers with their URLs printed, until Ctrl-C
+	cargo run --quiet --features cli -- servers
+
+setup:
+	scripts/setup

@@ -1,0 +1,152 @@
+//! The transactions of the running incarnation: which are still at work, and which ended without a certain outcome.
+
+use crate::protocol::Outcome;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::sync::Notify;
+
+/// What the process remembers of its own transactions. A sequence that is in neither set, is below the next one
+/// and has no commit in the journal was rolled back: nothing but this process could have decided otherwise.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    state: Mutex<State>,
+    idle: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The number of the last transaction begun.
+    last: u64,
+    running: BTreeSet<u64>,
+    /// Ended, but [`Outcome::InDoubt`] or [`Outcome::Damaged`].
+    unsettled: BTreeMap<u64, (Outcome, Instant)>,
+}
+
+/// What is known of one of this incarnation's transactions, the journal aside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Not begun yet.
+    Future,
+    /// Its coordinator is at work.
+    Running,
+    /// It ended without a certain outcome.
+    Unsettled(Outcome),
+    /// It ended; what the journal does not call committed was rolled back.
+    Ended,
+}
+
+impl Live {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every update below is complete before the guard drops, so a panic elsewhere leaves nothing half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins the next transaction: its sequence.
+    pub fn begin(&self) -> u64 {
+        let mut state = self.state();
+        state.last += 1;
+        let sequence = state.last;
+        let new = state.running.insert(sequence);
+        assert!(new, "a sequence is given out once");
+        sequence
+    }
+
+    /// The coordinator is done. To be called after the journal has what it is to know.
+    pub fn end(&self, sequence: u64, outcome: Outcome) {
+        let mut state = self.state();
+        let was_running = state.running.remove(&sequence);
+        assert!(was_running, "a transaction ends once");
+        if matches!(outcome, Outcome::InDoubt | Outcome::Damaged) {
+            state.unsettled.insert(sequence, (outcome, Instant::now()));
+        }
+        if state.running.is_empty() {
+            self.idle.notify_waiters();
+        }
+    }
+
+    /// The outcome of an unsettled transaction has been found.
+    pub fn settle(&self, sequence: u64) {
+        self.state().unsettled.remove(&sequence);
+    }
+
+    pub fn standing(&self, sequence: u64) -> Standing {
+        let state = self.state();
+        if state.running.contains(&sequence) {
+            Standing::Running
+        } else if let Some((outcome, _)) = state.unsettled.get(&sequence) {
+            Standing::Unsettled(*outcome)
+        } else if sequence == 0 || sequence > state.last {
+            Standing::Future
+        } else {
+            Standing::Ended
+        }
+    }
+
+    /// Those whose outcome is to be found, with the moment they ended.
+    pub fn in_doubt(&self) -> Vec<(u64, Instant)> {
+        let state = self.state();
+        let in_doubt = state.unsettled.iter().filter(|(_, (outcome, _))| *outcome == Outcome::InDoubt);
+        in_doubt.map(|(sequence, (_, since))| (*sequence, *since)).collect()
+    }
+
+    pub fn damaged(&self) -> Vec<u64> {
+        let state = self.state();
+        let damaged = state.unsettled.iter().filter(|(_, (outcome, _))| *outcome == Outcome::Damaged);
+        damaged.map(|(sequence, _)| *sequence).collect()
+    }
+
+    pub fn running(&self) -> BTreeSet<u64> {
+        self.state().running.clone()
+    }
+
+    /// Waits until nothing is at work. Cancel safe.
+    pub async fn idle(&self) {
+        loop {
+            let idle = self.idle.notified();
+            tokio::pin!(idle);
+            // Registered before the check, so that an end between the two is not missed.
+            idle.as_mut().enable();
+            if self.state().running.is_empty() {
+                return;
+            }
+            idle.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_is_running_then_ended_or_unsettled() {
+        let live = Live::default();
+        assert_eq!(live.standing(1), Standing::Future);
+        let (first, second) = (live.begin(), live.begin());
+        assert_eq!((first, second), (1, 2));
+        assert_eq!(live.standing(first), Standing::Running);
+        live.end(first, Outcome::RolledBack);
+        live.end(second, Outcome::InDoubt);
+        assert_eq!(live.standing(first), Standing::Ended);
+        assert_eq!(live.standing(second), Standing::Unsettled(Outcome::InDoubt));
+        live.settle(second);
+        assert_eq!(live.standing(second), Standing::Ended);
+        assert_eq!(live.standing(0), Standing::Future);
+    }
+
+    #[tokio::test]
+    async fn idle_waits_for_the_last_one() {
+        let live = std::sync::Arc::new(Live::default());
+        live.idle().await;
+        let sequence = live.begin();
+        let waiting = tokio::spawn({
+            let live = live.clone();
+            async move { live.idle().await }
+        });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        live.end(sequence, Outcome::Committed);
+        waiting.await.unwrap();
+    }
+}

@@ -1,0 +1,96 @@
+//! A participant as a bridge keeps it: its number, and whether it may be used.
+//!
+//! A member is used only after this incarnation was registered in it and its lineage compared with the journal's.
+//! One that cannot be reached when the bridge opens is registered later, by the first call or resolver's pass that
+//! finds it; until then transactions that do not need it go on.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Lineage, ParticipantName};
+use crate::journal::Journal;
+use crate::participant::{Participant, Registration};
+use crate::protocol::{ParticipantRecord, Record};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// One participant of a bridge.
+pub(crate) struct Member {
+    pub name: ParticipantName,
+    /// Its number in this incarnation's branch ids.
+    pub number: u16,
+    pub participant: Arc<dyn Participant>,
+    standing: Mutex<Standing>,
+    /// Held while registering, so that it happens once.
+    registering: tokio::sync::Mutex<()>,
+}
+
+/// Whether a member may be used.
+#[derive(Debug, Clone)]
+enum Standing {
+    Ready(Lineage),
+    Not { kind: ErrorKind, cause: Arc<str> },
+}
+
+impl Member {
+    pub fn new(number: u16, participant: Arc<dyn Participant>) -> Self {
+        let standing = Standing::Not { kind: ErrorKind::Unavailable, cause: "not reached yet".into() };
+        Self {
+            name: participant.name(),
+            number,
+            participant,
+            standing: Mutex::new(standing),
+            registering: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, standing: Standing) {
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
+    }
+
+    /// Why it cannot be used, as last seen; `None` when it can.
+    pub fn trouble(&self) -> Option<(ErrorKind, Arc<str>)> {
+        match self.standing() {
+            Standing::Ready(_) => None,
+            Standing::Not { kind, cause } => Some((kind, cause)),
+        }
+    }
+
+    /// The lineage of the data there, after registering this incarnation where that has not been done yet.
+    /// Cancel safe: a registration that was cut off is made again.
+    pub async fn ready(&self, journal: &Journal, registration: &Registration) -> Result<Lineage> {
+        if let Standing::Ready(lineage) = self.standing() {
+            return Ok(lineage);
+        }
+        let _once = self.registering.lock().await;
+        if let Standing::Ready(lineage) = self.standing() {
+            return Ok(lineage);
+        }
+        match self.register(journal, registration).await {
+            Ok(lineage) => {
+                self.set(Standing::Ready(lineage));
+                Ok(lineage)
+            }
+            Err(error) => {
+                let error = error.at(self.name);
+                self.set(Standing::Not { kind: error.kind(), cause: error.chain().into() });
+                Err(error)
+            }
+        }
+    }
+
+    async fn register(&self, journal: &Journal, registration: &Registration) -> Result<Lineage> {
+        let expected = journal.image(|image| image.lineage(self.name));
+        let registration = Registration { participant: self.number, expected, ..registration.clone() };
+        let lineage = self.participant.register(&registration).await?;
+        match expected {
+            Some(expected) => assert_eq!(lineage, expected, "register() refuses another lineage"),
+            None => {
+                let record = ParticipantRecord { name: self.name, lineage, reason: String::from("first seen") };
+                journal.append(Record::Participant(record)).await?;
+            }
+        }
+        Ok(lineage)
+    }
+}

@@ -1,0 +1,263 @@
+//! The pump between one [`Coordinator`] and the world: carries out what it asks for, tells it what came of it.
+//!
+//! It runs in a task of its own, so that nothing an application does with its future stops a commit in the middle.
+//! All that a coordinator asks for runs at once on this task; there is no order to keep here, since a coordinator
+//! never asks for what depends on an answer that it has not heard.
+
+use super::Shared;
+use crate::error::{Error, ErrorKind};
+use crate::id::{BranchId, ParticipantName, TransactionId};
+use crate::participant::{Answer, Branch, BoxFuture};
+use crate::protocol::{self, Acknowledge, Coordinator, Finish, Input, Outcome, Output, Record, Vote};
+use futures_util::future::{AbortHandle, Abortable};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+
+/// A branch that takes part, and the session it works on.
+pub(crate) struct Enlisted {
+    pub info: protocol::Branch,
+    pub branch: Box<dyn Branch>,
+}
+
+/// What the application is told.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    pub outcome: Outcome,
+    /// The first thing that went wrong.
+    pub cause: Option<Error>,
+    /// What went wrong after it.
+    pub cleanup: Vec<Error>,
+    /// Committed, but not yet known to be applied here.
+    pub pending: Vec<ParticipantName>,
+}
+
+/// What a transaction's end needs to know.
+pub(crate) struct Job {
+    pub shared: Arc<Shared>,
+    pub id: TransactionId,
+    pub enlisted: Vec<Enlisted>,
+    pub acknowledge: Acknowledge,
+    /// From then on only a decision already made commits it.
+    pub deadline: Instant,
+}
+
+/// The session of a branch: at hand, lent to a request, or closed.
+enum Session {
+    Idle(Box<dyn Branch>),
+    Busy(AbortHandle),
+    Closed,
+}
+
+/// What came of a request. A session that did not come back is closed.
+enum Event {
+    Voted(BranchId, Option<Box<dyn Branch>>, Answer<Vote>),
+    Finished(BranchId, Option<Box<dyn Branch>>, Answer<Finish>),
+    Appended(Result<(), Error>),
+    /// The request was given up and its session closed.
+    GivenUp,
+}
+
+struct Pump {
+    shared: Arc<Shared>,
+    id: TransactionId,
+    coordinator: Coordinator,
+    sessions: BTreeMap<BranchId, (ParticipantName, Session)>,
+    requests: FuturesUnordered<BoxFuture<'static, Event>>,
+    answer: Option<oneshot::Sender<Verdict>>,
+    outcome: Option<Outcome>,
+    causes: Vec<Error>,
+    /// Branches that were decided and are not known to be committed yet.
+    pending: BTreeMap<BranchId, ParticipantName>,
+    left_some: bool,
+    /// When to abort, before the decision; when to stop waiting for phase two, after it.
+    timer: Option<Instant>,
+}
+
+/// Ends a transaction: commits it, or rolls it back when `input` says so. Answers through `answer` as soon as the
+/// outcome is certain, and goes on until every branch is finished or left to the resolver.
+pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>) {
+    let infos = job.enlisted.iter().map(|enlisted| enlisted.info).collect();
+    let sessions = job.enlisted.into_iter().map(|e| (e.info.id, (e.info.participant, Session::Idle(e.branch)))).collect();
+    let mut pump = Pump {
+        coordinator: Coordinator::new(job.id, infos, job.acknowledge, None),
+        shared: job.shared,
+        id: job.id,
+        sessions,
+        requests: FuturesUnordered::new(),
+        answer: Some(answer),
+        outcome: None,
+        causes: Vec::new(),
+        pending: BTreeMap::new(),
+        left_some: false,
+        timer: (input == Input::Commit).then_some(job.deadline),
+    };
+    pump.tell(input);
+    while let Some(event) = pump.next().await {
+        pump.hear(event);
+    }
+    pump.end();
+}
+
+impl Pump {
+    /// The next event; `None` when nothing is under way any more.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            let Some(timer) = self.timer else { return self.requests.next().await };
+            tokio::select! {
+                event = self.requests.next() => return event,
+                () = sleep_until(timer) => self.time_is_up(),
+            }
+        }
+    }
+
+    fn time_is_up(&mut self) {
+        self.timer = None;
+        if self.pending.is_empty() {
+            self.causes.push(Error::new(ErrorKind::TimedOut, "the transaction's deadline passed before it was decided"));
+            self.tell(Input::Abort);
+        } else {
+            // Decided: the outcome cannot change, only the wait for it to be readable everywhere ends.
+            self.answer(Outcome::Committed);
+        }
+    }
+
+    fn hear(&mut self, event: Event) {
+        match event {
+            Event::Voted(id, branch, answer) => {
+                self.returned(id, branch, answer.cause);
+                self.tell(Input::Voted(id, answer.value));
+            }
+            Event::Finished(id, branch, answer) => {
+                self.returned(id, branch, answer.cause);
+                if answer.value == Finish::Done {
+                    self.pending.remove(&id);
+                }
+                self.tell(Input::Finished(id, answer.value));
+            }
+            Event::Appended(Ok(())) => self.decided(),
+            Event::Appended(Err(error)) => {
+                self.causes.push(error);
+                self.tell(Input::AppendFailed);
+            }
+            Event::GivenUp => {}
+        }
+    }
+
+    /// A request has ended, and its session came back or was closed.
+    fn returned(&mut self, id: BranchId, branch: Option<Box<dyn Branch>>, cause: Option<Error>) {
+        let (participant, session) = self.sessions.get_mut(&id).expect("requests are made for known branches");
+        *session = branch.map_or(Session::Closed, Session::Idle);
+        self.causes.extend(cause.map(|cause| cause.at(*participant)));
+    }
+
+    fn decided(&mut self) {
+        self.timer = Some(Instant::now() + self.shared.transaction.apply_wait);
+        self.tell(Input::Durable);
+    }
+
+    fn tell(&mut self, input: Input) {
+        self.coordinator.handle(input);
+        while let Some(output) = self.coordinator.poll() {
+            self.carry_out(output);
+        }
+    }
+
+    fn carry_out(&mut self, output: Output) {
+        match output {
+            Output::Prepare(id) => self.request(id, |mut branch| async move {
+                let answer = branch.prepare().await;
+                Event::Voted(id, Some(branch), answer)
+            }),
+            Output::EndReadOnly(id) => self.request(id, |mut branch| async move {
+                let answer = branch.end_read_only().await;
+                Event::Voted(id, Some(branch), answer)
+            }),
+            Output::CommitOnePhase(id) => {
+                // Sent, it cannot be called back: its own answer decides, not the clock.
+                self.timer = None;
+                self.finish(id, Branch::commit_one_phase);
+            }
+            Output::Commit(id) => self.finish(id, Branch::commit),
+            Output::RollBack(id) => self.finish(id, Branch::roll_back),
+            Output::Append(record) => self.append(record),
+            Output::Note(record) => self.shared.journal.note(record),
+            Output::Leave(id) => self.leave(id),
+            Output::Answer(outcome) => self.answer(outcome),
+        }
+    }
+
+    /// Starts a request on a branch's session.
+    fn request<F, W>(&mut self, id: BranchId, work: W)
+    where
+        F: Future<Output = Event> + Send + 'static,
+        W: FnOnce(Box<dyn Branch>) -> F,
+    {
+        let (_, session) = self.sessions.get_mut(&id).expect("a coordinator knows its own branches alone");
+        let (handle, registration) = AbortHandle::new_pair();
+        let Session::Idle(branch) = std::mem::replace(session, Session::Busy(handle)) else {
+            panic!("a coordinator asks a session for one thing at a time: {id}");
+        };
+        let work = Abortable::new(work(branch), registration);
+        self.requests.push(Box::pin(async move { work.await.unwrap_or(Event::GivenUp) }));
+    }
+
+    /// Starts the end of a branch. One that does not answer within the resolver's patience is the resolver's, which
+    /// has other connections.
+    fn finish(&mut self, id: BranchId, how: fn(&mut dyn Branch) -> BoxFuture<'_, Answer<Finish>>) {
+        let patience = self.shared.recovery.statement_timeout;
+        self.request(id, move |mut branch| async move {
+            let answer = tokio::time::timeout(patience, how(&mut *branch)).await;
+            match answer {
+                Ok(answer) => Event::Finished(id, Some(branch), answer),
+                Err(_) => {
+                    let silent = Error::new(ErrorKind::Unavailable, format!("no answer within {patience:?}"));
+                    Event::Finished(id, None, Answer::because(Finish::Unknown, silent))
+                }
+            }
+        });
+    }
+
+    fn append(&mut self, record: Record) {
+        let Record::Commit(decision) = &record else { panic!("only decisions are forced by a coordinator") };
+        self.pending = decision.branches.iter().map(|branch| (branch.id, branch.participant)).collect();
+        // From here on nothing can abort.
+        self.timer = None;
+        let shared = self.shared.clone();
+        self.requests.push(Box::pin(async move { Event::Appended(shared.journal.append(record).await) }));
+    }
+
+    fn leave(&mut self, id: BranchId) {
+        let (_, session) = self.sessions.get_mut(&id).expect("a coordinator knows its own branches alone");
+        if let Session::Busy(request) = std::mem::replace(session, Session::Closed) {
+            request.abort();
+        }
+        self.left_some = true;
+    }
+
+    fn answer(&mut self, outcome: Outcome) {
+        assert!(self.outcome.is_none_or(|before| before == outcome), "a transaction has one outcome");
+        self.outcome = Some(outcome);
+        let Some(answer) = self.answer.take() else { return };
+        let mut causes = std::mem::take(&mut self.causes).into_iter();
+        let verdict = Verdict {
+            outcome,
+            cause: causes.next(),
+            cleanup: causes.collect(),
+            pending: self.pending.values().copied().collect(),
+        };
+        // The application may have dropped its future: the outcome can be asked for by id.
+        let _ = answer.send(verdict);
+    }
+
+    fn end(self) {
+        assert!(self.coordinator.is_finished(), "{}: nothing is under way, yet the coordinator waits", self.id);
+        let outcome = self.outcome.expect("a finished coordinator has answered");
+        self.shared.live.end(self.id.sequence, outcome);
+        if self.left_some {
+            self.shared.kick_resolver();
+        }
+    }
+}

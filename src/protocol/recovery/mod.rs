@@ -1,0 +1,34 @@
+//! Recovery: what is to become of a branch, from what is remembered, seen and proven.
+//!
+//! A pass of the resolver has three steps, and only the first and the last touch the world:
+//!
+//! 1. **Observe.** Each participant is asked for its whole list of prepared branches: a [`Scan`], complete or failed,
+//!    never in between. The scans make an [`Observation`].
+//! 2. **Plan.** [`plan`] looks every branch up in [`TABLE`], the decision table [`History`] x [`Sighting`] x
+//!    [`Evidence`] -> [`Action`], where exactly one row matches each combination. The [`Plan`] is a value: a dry run
+//!    prints it.
+//! 3. **Apply.** [`Plan::work`] is carried out, what was heard goes back into the observation
+//!    ([`Observation::committed`] and its like), and step 2 is repeated until no work is left. Then [`Plan::notes`]
+//!    are written and the observation is thrown away.
+//!
+//! Two rules of order make this safe beside a coordinator that is at work in the same process:
+//!
+//! * **The scan comes before the memory.** A branch that a scan shows, and whose transaction is not live *afterwards*,
+//!   belongs to a transaction that has ended: ids never come twice, so it cannot become live again. The other way
+//!   round, a transaction begun between the two would look like a dead one without a record, and be rolled back.
+//!   [`plan`] takes finished scans and reads the [`Memory`] itself, so the wrong order cannot be written.
+//! * **A transaction stops being live only after its record is there.** So [`plan`] asks [`Memory::is_live`] first and
+//!   [`Memory::recall`] second, and a memory that changes in between is no danger.
+//!
+//! Evidence is gathered after the scan, about branches that the scan does not show, and is thrown away with it. A
+//! server that is restored from a backup may take back what it once proved.
+
+mod observation;
+mod outcome;
+mod plan;
+mod table;
+
+pub use observation::{Memory, Observation, Recalled, Scan};
+pub use outcome::{outcome_of, questions};
+pub use plan::{BranchPlan, ForeignBranch, Plan, TransactionPlan, Unscanned, plan};
+pub use table::{Action, Evidence, History, Row, Sighting, TABLE, decide};

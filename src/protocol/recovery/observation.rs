@@ -1,0 +1,118 @@
+//! What recovery works from: what is remembered, and what was seen.
+
+use super::table::Evidence;
+use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, TransactionId};
+use crate::protocol::message::{CommitRecord, IncarnationRecord};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is remembered: the journal, and the coordinators at work in this process.
+pub trait Memory {
+    /// The record of an incarnation of this journal; `None` makes it foreign.
+    fn incarnation(&self, incarnation: Incarnation) -> Option<IncarnationRecord>;
+
+    /// Whether a coordinator of this process is at work on it: from before its first branch begins until the
+    /// coordinator is finished and what it left in the journal can be recalled.
+    fn is_live(&self, transaction: TransactionId) -> bool;
+
+    /// What the journal holds of it, durably.
+    fn recall(&self, transaction: TransactionId) -> Recalled;
+
+    /// All decisions that are not done yet.
+    fn open_decisions(&self) -> Vec<CommitRecord>;
+}
+
+/// What the journal holds of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Recalled {
+    /// No record. Unless it is live, none will come: presumed abort.
+    Nothing,
+    /// The write of its decision failed, and the journal was not opened again since.
+    Unsure,
+    /// A decision that is not done yet.
+    Decided(CommitRecord),
+    /// A decision that is done.
+    Finished,
+    /// It was committed by its only writer.
+    OnePhase,
+}
+
+/// What a participant answered when it was asked for all prepared branches.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Scan {
+    /// The whole list.
+    Whole {
+        /// The identity of the data there.
+        lineage: Lineage,
+        /// The branches whose text is one of ours. Whether their incarnations are this journal's is for the plan to
+        /// say.
+        branches: BTreeSet<BranchId>,
+        /// The others, as text.
+        foreign: BTreeSet<String>,
+    },
+    /// Not a whole list, whatever arrived of it: unreachable, cut short, refused.
+    Failed {
+        /// Why, for people.
+        cause: String,
+    },
+}
+
+/// What was seen in a pass: scans first, then evidence about what they do not show.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Observation {
+    /// By participant; a participant that is missing here was not scanned.
+    pub(super) scans: BTreeMap<ParticipantName, Scan>,
+    /// By branch; gathered after the scans.
+    pub(super) evidence: BTreeMap<BranchId, Evidence>,
+}
+
+impl Observation {
+    /// An observation of nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a participant's scan.
+    ///
+    /// # Panics
+    /// When it was scanned before: a new pass begins with a new observation.
+    pub fn scanned(&mut self, participant: ParticipantName, scan: Scan) {
+        assert!(self.evidence.is_empty(), "evidence is gathered after all scans");
+        let before = self.scans.insert(participant, scan);
+        assert!(before.is_none(), "{participant} was scanned before");
+    }
+
+    /// Somebody wants to know what became of this branch: a coordinator left it, or its outcome was asked for.
+    pub fn want(&mut self, branch: BranchId) {
+        self.evidence.entry(branch).or_insert(Evidence::Wanted);
+    }
+
+    /// The answer to [`Action::Ask`](super::Action::Ask), or to a look without a fence.
+    pub fn heard(&mut self, branch: BranchId, evidence: Evidence) {
+        let before = self.evidence.insert(branch, evidence);
+        let open = matches!(before, None | Some(Evidence::Wanted | Evidence::NotAsked | Evidence::Nothing));
+        assert!(open, "{branch}: {evidence:?} after {before:?}: answers of one pass are final");
+    }
+
+    /// The server's positive answer to our commit: proof. Where a positive answer is none, say
+    /// [`gone`](Self::gone), and its witness will be asked for.
+    pub fn committed(&mut self, branch: BranchId) {
+        self.gone(branch);
+        self.heard(branch, Evidence::Committed);
+    }
+
+    /// The branch is not prepared any more.
+    pub fn gone(&mut self, branch: BranchId) {
+        for scan in self.scans.values_mut() {
+            if let Scan::Whole { branches, .. } = scan {
+                branches.remove(&branch);
+            }
+        }
+    }
+
+    /// What the participant listed holds no longer: an action there had no positive answer. It is scanned again in
+    /// the next pass.
+    pub fn lost_sight(&mut self, participant: ParticipantName, cause: String) {
+        let before = self.scans.insert(participant, Scan::Failed { cause });
+        assert!(before.is_some(), "{participant} was never in sight");
+    }
+}

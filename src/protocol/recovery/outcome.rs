@@ -1,0 +1,60 @@
+//! The outcome of one transaction, asked for by its id.
+
+use super::observation::{Memory, Recalled};
+use super::table::Evidence;
+use crate::id::{BranchId, ParticipantName, TransactionId};
+use crate::protocol::message::Outcome;
+
+/// The branches to put a fence question about before [`outcome_of`] can say more than *in doubt*: one for each
+/// participant of the transaction's incarnation, since no record says which took part. A witness is found by
+/// participant, so the slot is 0. Empty when memory alone has the answer, or will have it.
+pub fn questions(memory: &dyn Memory, transaction: TransactionId) -> Vec<(ParticipantName, BranchId)> {
+    let Some(opened) = memory.incarnation(transaction.incarnation).filter(|opened| opened.node == transaction.node)
+    else {
+        return Vec::new();
+    };
+    if memory.is_live(transaction) || memory.recall(transaction) != Recalled::Nothing {
+        return Vec::new();
+    }
+    let number = |index: usize| u16::try_from(index).expect("participants are numbered by u16 in every branch id");
+    let question = |(index, name): (usize, ParticipantName)| (name, transaction.branch(number(index), 0));
+    opened.participants.into_iter().enumerate().map(question).collect()
+}
+
+/// How a transaction ended, from what is remembered and what every participant of its incarnation answered to
+/// [`questions`]; a participant that did not answer is [`Evidence::NotAsked`]. `None`: this journal does not know
+/// the incarnation.
+///
+/// Ask the memory for the [`questions`], then the participants, then this: the memory is read again here, so that
+/// a transaction that was still live before is not taken for one without a record.
+pub fn outcome_of(memory: &dyn Memory, transaction: TransactionId, answers: &[Evidence]) -> Option<Outcome> {
+    let opened = memory.incarnation(transaction.incarnation).filter(|opened| opened.node == transaction.node)?;
+    if memory.is_live(transaction) {
+        return Some(Outcome::InDoubt);
+    }
+    Some(match memory.recall(transaction) {
+        Recalled::Unsure => Outcome::InDoubt,
+        Recalled::Decided(_) | Recalled::Finished | Recalled::OnePhase => Outcome::Committed,
+        Recalled::Nothing => without_a_record(answers, opened.participants.len()),
+    })
+}
+
+/// Rolled back needs every participant's word. A single writer's witness is as good as a record; the witness of a
+/// decision that no record holds is a contradiction.
+pub(super) fn without_a_record(answers: &[Evidence], participants: usize) -> Outcome {
+    assert!(answers.len() <= participants, "more answers than participants");
+    let any = |wanted: Evidence| answers.contains(&wanted);
+    let alone = answers.iter().filter(|answer| **answer == Evidence::CommittedAlone).count();
+    if any(Evidence::Committed) || alone > 1 {
+        Outcome::Damaged
+    } else if alone == 1 {
+        Outcome::Committed
+    } else if participants > 0
+        && answers.len() == participants
+        && answers.iter().all(|answer| *answer == Evidence::Never)
+    {
+        Outcome::RolledBack
+    } else {
+        Outcome::InDoubt
+    }
+}

@@ -1,0 +1,283 @@
+//! From an observation to a plan: the whole of recovery's judgement, as a function.
+
+use super::observation::{Memory, Observation, Recalled, Scan};
+use super::outcome::without_a_record;
+use super::table::{Action, Evidence, History, Sighting, decide};
+use crate::id::{BranchId, Lineage, ParticipantName, TransactionId};
+use crate::protocol::message::{CommitRecord, Outcome, Record};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is to be done, in the order of ids.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// Every transaction of this journal of which something is open, prepared or asked for.
+    pub transactions: Vec<TransactionPlan>,
+    /// Prepared branches that are not this journal's. Nothing is done about them.
+    pub foreign: Vec<ForeignBranch>,
+    /// The participants without a complete scan.
+    pub unscanned: Vec<Unscanned>,
+}
+
+/// What is to be done about a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransactionPlan {
+    /// Which.
+    pub id: TransactionId,
+    /// What is remembered of it. [`History::decision`] has the word for it.
+    pub history: History,
+    /// How it ended or will end, as far as that is certain now.
+    pub outcome: Outcome,
+    /// The most pressing of its branches' actions.
+    pub action: Action,
+    /// Its branches, in order.
+    pub branches: Vec<BranchPlan>,
+    /// What is proven now and to be remembered, unforced.
+    pub note: Option<Record>,
+}
+
+/// What is to be done about a branch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BranchPlan {
+    /// Which.
+    pub id: BranchId,
+    /// Whose branch it is.
+    pub participant: ParticipantName,
+    /// What its participant's scan shows.
+    pub sighting: Sighting,
+    /// What is proven.
+    pub evidence: Evidence,
+    /// What is to be done.
+    pub action: Action,
+    /// The row of the table that says so.
+    pub row: &'static str,
+    /// Why, for people; ends in the cause where one is known.
+    pub why: String,
+}
+
+/// A prepared branch that is not this journal's.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ForeignBranch {
+    /// Where it is prepared.
+    pub participant: ParticipantName,
+    /// What its server calls it.
+    pub gid: String,
+}
+
+/// A participant without a complete scan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unscanned {
+    /// Which.
+    pub participant: ParticipantName,
+    /// Why.
+    pub cause: String,
+}
+
+impl Plan {
+    /// The branches to send something about, in order: [`Action::Commit`], [`Action::RollBack`], [`Action::Ask`].
+    pub fn work(&self) -> impl Iterator<Item = &BranchPlan> {
+        self.branches().filter(|branch| branch.action.is_work())
+    }
+
+    /// What is to be written when no work is left.
+    pub fn notes(&self) -> impl Iterator<Item = &Record> {
+        self.transactions.iter().filter_map(|transaction| transaction.note.as_ref())
+    }
+
+    /// All branches, in order.
+    pub fn branches(&self) -> impl Iterator<Item = &BranchPlan> {
+        self.transactions.iter().flat_map(|transaction| &transaction.branches)
+    }
+}
+
+/// Makes the plan. Call it when all scans are in the observation: the memory is read here, and has to be younger
+/// than they are.
+pub fn plan(memory: &dyn Memory, observation: &Observation) -> Plan {
+    let mut transactions: BTreeMap<TransactionId, BTreeSet<BranchId>> = BTreeMap::new();
+    let mut foreign = BTreeSet::new();
+    for decision in memory.open_decisions() {
+        let branches = decision.branches.iter().map(|branch| branch.id);
+        transactions.entry(decision.transaction).or_default().extend(branches);
+    }
+    for (participant, id) in listed(observation) {
+        if home(memory, id).is_some() {
+            transactions.entry(id.transaction).or_default().insert(id);
+        } else {
+            foreign.insert(foreign_branch(participant, id));
+        }
+    }
+    for id in observation.evidence.keys().filter(|id| home(memory, **id).is_some()) {
+        transactions.entry(id.transaction).or_default().insert(*id);
+    }
+    foreign.extend(texts(observation));
+    let transactions = transactions.into_iter().map(|(id, branches)| about(memory, observation, id, &branches));
+    Plan {
+        transactions: transactions.collect(),
+        foreign: foreign.into_iter().collect(),
+        unscanned: unscanned(observation),
+    }
+}
+
+/// A listed branch that looks like one of ours and is not: by the table, so that no second rule exists.
+fn foreign_branch(participant: ParticipantName, id: BranchId) -> ForeignBranch {
+    let row = decide(History::Foreign, Sighting::Listed, Evidence::NotAsked);
+    assert_eq!(row.action, Action::Leave);
+    ForeignBranch { participant, gid: id.to_string() }
+}
+
+fn about(
+    memory: &dyn Memory,
+    observation: &Observation,
+    id: TransactionId,
+    branches: &BTreeSet<BranchId>,
+) -> TransactionPlan {
+    // This order: a transaction that is not live any more has left its record.
+    let recalled = if memory.is_live(id) { None } else { Some(memory.recall(id)) };
+    let proven: Vec<_> = branches.iter().map(|branch| evidence(observation, *branch)).collect();
+    let history = judge(recalled.as_ref(), &proven);
+    let plans: Vec<_> =
+        branches.iter().map(|branch| one(memory, observation, *branch, history, recalled.as_ref())).collect();
+    let action = plans.iter().map(|branch| branch.action).max().unwrap_or(Action::Nothing);
+    let participants = memory.incarnation(id.incarnation).map_or(0, |opened| opened.participants.len());
+    let outcome = outcome(history, &plans, participants);
+    let note = note(id, history, recalled.as_ref(), &plans);
+    assert!(note.is_none() || matches!(action, Action::Nothing | Action::Finish | Action::FinishUnproven));
+    TransactionPlan { id, history, outcome, action, branches: plans, note }
+}
+
+/// What is remembered, corrected by what a witness proves of a transaction without a record.
+fn judge(recalled: Option<&Recalled>, proven: &[Evidence]) -> History {
+    match recalled {
+        None => History::Live,
+        Some(Recalled::Unsure) => History::Unsure,
+        Some(Recalled::Decided(_)) => History::Decided,
+        Some(Recalled::Finished) => History::Finished,
+        Some(Recalled::OnePhase) => History::OnePhase,
+        Some(Recalled::Nothing) if proven.contains(&Evidence::Committed) => History::Stale,
+        Some(Recalled::Nothing) if proven.contains(&Evidence::CommittedAlone) => History::OnePhase,
+        Some(Recalled::Nothing) => History::Undecided,
+    }
+}
+
+fn one(
+    memory: &dyn Memory,
+    observation: &Observation,
+    id: BranchId,
+    history: History,
+    recalled: Option<&Recalled>,
+) -> BranchPlan {
+    let decided = match recalled {
+        Some(Recalled::Decided(record)) => record.branches.iter().find(|branch| branch.id == id),
+        _ => None,
+    };
+    let named = history != History::Decided || decided.is_some();
+    let history = if named { history } else { History::Unnamed };
+    let participant = decided.map(|branch| branch.participant).or_else(|| home(memory, id));
+    let participant = participant.expect("only branches with a home, or named in a decision, are planned");
+    let (sighting, cause) = sight(observation, participant, id, decided.map(|branch| branch.lineage));
+    let evidence = evidence(observation, id);
+    let row = decide(history, sighting, evidence);
+    let why = cause.map_or_else(|| row.why.to_owned(), |cause| format!("{}: {cause}", row.why));
+    BranchPlan { id, participant, sighting, evidence, action: row.action, row: row.label, why }
+}
+
+/// The participant that a branch of this journal belongs to; `None` for any other branch.
+fn home(memory: &dyn Memory, id: BranchId) -> Option<ParticipantName> {
+    let opened = memory.incarnation(id.transaction.incarnation)?;
+    let ours = opened.node == id.transaction.node && opened.incarnation == id.transaction.incarnation;
+    ours.then(|| opened.participants.get(usize::from(id.participant)).copied()).flatten()
+}
+
+/// What the scan of its own participant shows of a branch, and why not more. A server lists the branches of all
+/// its databases, so another participant's list may hold it too: that one is no help.
+fn sight(
+    observation: &Observation,
+    participant: ParticipantName,
+    id: BranchId,
+    expected: Option<Lineage>,
+) -> (Sighting, Option<String>) {
+    match observation.scans.get(&participant) {
+        None => (Sighting::NotScanned, Some(format!("{participant} is not configured, or was not asked"))),
+        Some(Scan::Failed { cause }) => (Sighting::NotScanned, Some(cause.clone())),
+        Some(Scan::Whole { lineage, .. }) if expected.is_some_and(|expected| expected != *lineage) => {
+            let expected = expected.expect("the guard has looked");
+            (Sighting::OtherData, Some(format!("{participant} is lineage {lineage}, not {expected}")))
+        }
+        Some(Scan::Whole { branches, .. }) if branches.contains(&id) => (Sighting::Listed, None),
+        Some(Scan::Whole { .. }) => match listed(observation).find(|(_, other)| *other == id) {
+            Some((elsewhere, _)) => {
+                (Sighting::OtherData, Some(format!("{elsewhere} lists it, {participant} does not")))
+            }
+            None => (Sighting::NotListed, None),
+        },
+    }
+}
+
+fn evidence(observation: &Observation, id: BranchId) -> Evidence {
+    observation.evidence.get(&id).copied().unwrap_or(Evidence::NotAsked)
+}
+
+fn outcome(history: History, branches: &[BranchPlan], participants: usize) -> Outcome {
+    if branches.iter().any(|branch| branch.action == Action::Damage) {
+        return Outcome::Damaged;
+    }
+    match history {
+        History::Decided | History::Unnamed | History::Finished | History::OnePhase => Outcome::Committed,
+        History::Foreign | History::Live | History::Unsure => Outcome::InDoubt,
+        History::Stale => Outcome::Damaged,
+        // A prepared branch is proof that no single writer decided, and no record says that anybody else did.
+        History::Undecided if branches.iter().any(|branch| branch.sighting == Sighting::Listed) => Outcome::RolledBack,
+        History::Undecided => {
+            let mut answers = BTreeMap::new();
+            for branch in branches {
+                answers.insert(branch.participant, branch.evidence);
+            }
+            without_a_record(&answers.into_values().collect::<Vec<_>>(), participants)
+        }
+    }
+}
+
+/// A decision is done when each of its branches is; what a single writer's witness proves is worth a record.
+fn note(id: TransactionId, history: History, recalled: Option<&Recalled>, branches: &[BranchPlan]) -> Option<Record> {
+    let finished = |branch: &BranchPlan| matches!(branch.action, Action::Finish | Action::FinishUnproven);
+    let at_rest = |branch: &BranchPlan| branch.action == Action::Nothing;
+    match (history, recalled) {
+        (History::Decided, Some(Recalled::Decided(record))) => {
+            let done = whole(record, branches) && branches.iter().all(finished);
+            done.then_some(Record::Done(id))
+        }
+        (History::OnePhase, Some(Recalled::Nothing)) => branches.iter().all(at_rest).then_some(Record::OnePhase(id)),
+        _ => None,
+    }
+}
+
+fn whole(record: &CommitRecord, branches: &[BranchPlan]) -> bool {
+    record.branches.iter().all(|decided| branches.iter().any(|branch| branch.id == decided.id))
+}
+
+fn listed(observation: &Observation) -> impl Iterator<Item = (ParticipantName, BranchId)> {
+    observation.scans.iter().flat_map(|(participant, scan)| {
+        let branches = match scan {
+            Scan::Whole { branches, .. } => Some(branches),
+            Scan::Failed { .. } => None,
+        };
+        branches.into_iter().flatten().map(|id| (*participant, *id))
+    })
+}
+
+fn texts(observation: &Observation) -> impl Iterator<Item = ForeignBranch> {
+    observation.scans.iter().flat_map(|(participant, scan)| {
+        let texts = match scan {
+            Scan::Whole { foreign, .. } => Some(foreign),
+            Scan::Failed { .. } => None,
+        };
+        texts.into_iter().flatten().map(|gid| ForeignBranch { participant: *participant, gid: gid.clone() })
+    })
+}
+
+fn unscanned(observation: &Observation) -> Vec<Unscanned> {
+    let failed = |(participant, scan): (&ParticipantName, &Scan)| match scan {
+        Scan::Failed { cause } => Some(Unscanned { participant: *participant, cause: cause.clone() }),
+        Scan::Whole { .. } => None,
+    };
+    observation.scans.iter().filter_map(failed).collect()
+}

@@ -1,0 +1,423 @@
+//! The decision table. Each row is a sentence about one branch; the tests prove that no two rows speak of the same
+//! case, that no case is without a row, and that no row is idle.
+
+/// What is remembered of a branch's transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum History {
+    /// Not this journal's: another node, another journal, or no branch that its incarnation could have made.
+    Foreign,
+    /// A coordinator of this process is at work on it.
+    Live,
+    /// The journal failed with its decision in hand: the record may be there when it is opened again, or not.
+    Unsure,
+    /// Ours, ended or cut short, without a record.
+    Undecided,
+    /// Without a record, yet one of its branches proves that it was decided: this journal is an older copy.
+    Stale,
+    /// Decided, and the record names the branch.
+    Decided,
+    /// Decided, and the record does not name the branch.
+    Unnamed,
+    /// Decided, and every branch was known to be committed.
+    Finished,
+    /// Committed by its only writer, which was never prepared.
+    OnePhase,
+}
+
+impl History {
+    /// All values, in order.
+    pub const ALL: [Self; 9] = [
+        Self::Foreign,
+        Self::Live,
+        Self::Unsure,
+        Self::Undecided,
+        Self::Stale,
+        Self::Decided,
+        Self::Unnamed,
+        Self::Finished,
+        Self::OnePhase,
+    ];
+
+    /// The decision as a word for people and programs: `commit`, `one_phase`, `none`, or why there is none to tell.
+    pub fn decision(self) -> &'static str {
+        match self {
+            Self::Foreign => "foreign",
+            Self::Live => "live",
+            Self::Unsure => "unsure",
+            Self::Undecided => "none",
+            Self::Stale => "stale",
+            Self::Decided | Self::Unnamed | Self::Finished => "commit",
+            Self::OnePhase => "one_phase",
+        }
+    }
+}
+
+/// What the scan of a branch's own participant shows of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Sighting {
+    /// It is prepared.
+    Listed,
+    /// The list is complete, and it is not in it.
+    NotListed,
+    /// There is no complete list: never the same as an empty one.
+    NotScanned,
+    /// The branch's data is not where its participant's name leads now: the lineage is another, or only a
+    /// participant of another name lists it.
+    OtherData,
+}
+
+impl Sighting {
+    /// All values, in order.
+    pub const ALL: [Self; 4] = [Self::Listed, Self::NotListed, Self::NotScanned, Self::OtherData];
+
+    /// The sighting as a word for people and programs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Listed => "prepared",
+            Self::NotListed => "not_prepared",
+            Self::NotScanned => "not_scanned",
+            Self::OtherData => "other_data",
+        }
+    }
+}
+
+/// What is proven of a branch by its witness, since the scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Evidence {
+    /// Nobody asked and nobody wants to know.
+    NotAsked,
+    /// Nobody asked yet, and somebody wants to know: a coordinator left it, or its outcome was asked for.
+    Wanted,
+    /// It committed as a decided branch, by its witness or by the server's positive answer to our own commit.
+    Committed,
+    /// It committed as the only writer of its transaction, by its witness.
+    CommittedAlone,
+    /// It has not committed and never will: the fence stands.
+    Never,
+    /// No witness is visible. That may change.
+    Nothing,
+    /// The fence waits for a row that is neither committed nor gone: somebody holds the branch.
+    Blocked,
+    /// Its participant keeps no witness.
+    Off,
+}
+
+impl Evidence {
+    /// All values, in order.
+    pub const ALL: [Self; 8] = [
+        Self::NotAsked,
+        Self::Wanted,
+        Self::Committed,
+        Self::CommittedAlone,
+        Self::Never,
+        Self::Nothing,
+        Self::Blocked,
+        Self::Off,
+    ];
+
+    /// The evidence as a word for people and programs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotAsked | Self::Wanted => "not_asked",
+            Self::Committed => "committed",
+            Self::CommittedAlone => "committed_one_phase",
+            Self::Never => "never_committed",
+            Self::Nothing => "nothing",
+            Self::Blocked => "blocked",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// What is to be done about a branch, the least pressing first: a transaction's action is the greatest of its
+/// branches'.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    /// Nothing: as far as anybody can tell it has ended as it should.
+    Nothing,
+    /// Nothing: it is somebody else's.
+    Leave,
+    /// Take it for committed: that is proven.
+    Finish,
+    /// Take it for committed, and say that there is no proof: its participant keeps no witness.
+    FinishUnproven,
+    /// Roll it back, from the resolver's connection.
+    RollBack,
+    /// Commit it, from the resolver's connection.
+    Commit,
+    /// Insert the fence, and plan again with the answer.
+    Ask,
+    /// Look again later.
+    Wait,
+    /// Touch nothing and tell a person: the facts contradict each other.
+    Damage,
+}
+
+impl Action {
+    /// All values, in order.
+    pub const ALL: [Self; 9] = [
+        Self::Nothing,
+        Self::Leave,
+        Self::Finish,
+        Self::FinishUnproven,
+        Self::RollBack,
+        Self::Commit,
+        Self::Ask,
+        Self::Wait,
+        Self::Damage,
+    ];
+
+    /// The action as a word for people and programs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Leave => "leave",
+            Self::Finish => "finish",
+            Self::FinishUnproven => "finish_unproven",
+            Self::RollBack => "roll_back",
+            Self::Commit => "commit",
+            Self::Ask => "ask",
+            Self::Wait => "wait",
+            Self::Damage => "damage",
+        }
+    }
+
+    /// Whether it sends something to a participant.
+    pub fn is_work(self) -> bool {
+        matches!(self, Self::RollBack | Self::Commit | Self::Ask)
+    }
+}
+
+/// A row of the table. An empty column matches everything.
+#[derive(Debug)]
+pub struct Row {
+    /// The row's name, unique.
+    pub label: &'static str,
+    /// The histories that it speaks of.
+    pub history: &'static [History],
+    /// The sightings that it speaks of.
+    pub sighting: &'static [Sighting],
+    /// The evidence that it speaks of.
+    pub evidence: &'static [Evidence],
+    /// What is to be done.
+    pub action: Action,
+    /// Why, in words that an operator can act on.
+    pub why: &'static str,
+}
+
+impl Row {
+    /// Whether the row speaks of this case.
+    pub fn matches(&self, history: History, sighting: Sighting, evidence: Evidence) -> bool {
+        fn holds<T: PartialEq>(column: &[T], value: &T) -> bool {
+            column.is_empty() || column.contains(value)
+        }
+        holds(self.history, &history) && holds(self.sighting, &sighting) && holds(self.evidence, &evidence)
+    }
+}
+
+use Action::{Ask, Commit, Damage, Finish, FinishUnproven, Leave, Nothing, RollBack, Wait};
+use Evidence as E;
+use History as H;
+use Sighting as S;
+
+/// The decision table.
+#[rustfmt::skip]
+pub static TABLE: &[Row] = &[
+    row("foreign",              &[H::Foreign],   &[],                             &[],         Leave,
+        "it is not this journal's"),
+    row("live",                 &[H::Live],      &[],                             &[],         Leave,
+        "its coordinator is at work"),
+    row("unsure",               &[H::Unsure],    &[],                             &[],         Wait,
+        "the journal failed while this was being decided: the outcome is known when it is opened again"),
+    row("stale",                &[H::Stale],     &[],                             &[],         Damage,
+        "a branch proves a decision that this journal does not hold: the journal is an older copy"),
+
+    row("decided, there",       &[H::Decided],   &[S::Listed],                    UNPROVEN,    Commit,
+        "the decision is to commit"),
+    row("decided, both",        &[H::Decided],   &[S::Listed],                    PROVEN,      Damage,
+        "it is prepared, and its witness says that it has ended"),
+    row("decided, gone",        &[H::Decided],   &[S::NotListed],                 OPEN,        Ask,
+        "the decision is to commit and it is no longer prepared: its witness tells whether it committed"),
+    row("decided, proven",      &[H::Decided],   &[S::NotListed],                 &[E::Committed], Finish,
+        "it committed"),
+    row("decided, against",     &[H::Decided],   &[S::NotListed],                 AGAINST,     Damage,
+        "the decision is to commit, and it was rolled back by somebody else"),
+    row("decided, held",        &[H::Decided],   &[S::NotListed],                 &[E::Blocked], Wait,
+        "another session is just ending it"),
+    row("decided, unprovable",  &[H::Decided],   &[S::NotListed],                 &[E::Off],   FinishUnproven,
+        "it is no longer prepared; this participant keeps no witness to prove that it committed"),
+    row("decided, unseen",      &[H::Decided],   &[S::NotScanned],                &[],         Wait,
+        "the decision is to commit, and its participant could not be scanned"),
+    row("decided, elsewhere",   &[H::Decided],   &[S::OtherData],                 &[],         Wait,
+        "the decision is to commit, and its participant's name leads to other data now"),
+
+    row("unnamed, there",       &[H::Unnamed],   &[S::Listed],                    &[],         Damage,
+        "its transaction was decided without it, and it is prepared"),
+    row("unnamed, committed",   &[H::Unnamed],   &[S::NotListed],                 COMMITTED,   Damage,
+        "its transaction was decided without it, and it committed"),
+    row("unnamed, gone",        &[H::Unnamed],   &[S::NotListed],                 UNCOMMITTED, Nothing,
+        "its transaction was decided without it, and it is not there"),
+    row("unnamed, unseen",      &[H::Unnamed],   &[S::NotScanned, S::OtherData],  &[],         Wait,
+        "its transaction was decided without it, and its participant could not be scanned"),
+
+    row("finished, back",       &[H::Finished],  &[S::Listed],                    UNPROVEN,    Commit,
+        "it was committed before, and its server has brought it back: the decision still holds"),
+    row("finished, both",       &[H::Finished],  &[S::Listed],                    PROVEN,      Damage,
+        "it is prepared, and its witness says that it has ended"),
+    row("finished, against",    &[H::Finished],  &[S::NotListed],                 AGAINST,     Damage,
+        "it was known to be committed, and its fence says that it never did"),
+    row("finished",             &[H::Finished],  &[S::NotListed],                 NOT_AGAINST, Nothing,
+        "it committed"),
+    row("finished, unseen",     &[H::Finished],  &[S::NotScanned],                &[],         Nothing,
+        "it committed"),
+    row("finished, elsewhere",  &[H::Finished],  &[S::OtherData],                 &[],         Wait,
+        "it was committed before, and a participant of another name lists it"),
+
+    row("one phase, there",     &[H::OnePhase],  &[S::Listed],                    &[],         Damage,
+        "its transaction was committed by one writer alone, and it is prepared"),
+    row("one phase, decided",   &[H::OnePhase],  &[S::NotListed],                 &[E::Committed], Damage,
+        "its transaction was committed by one writer alone, and its witness speaks of a decision"),
+    row("one phase",            &[H::OnePhase],  &[S::NotListed],                 NOT_DECIDED, Nothing,
+        "its transaction was committed by one writer alone"),
+    row("one phase, unseen",    &[H::OnePhase],  &[S::NotScanned],                &[],         Nothing,
+        "its transaction was committed by one writer alone"),
+    row("one phase, elsewhere", &[H::OnePhase],  &[S::OtherData],                 &[],         Wait,
+        "its transaction was committed by one writer alone, and a participant of another name lists it"),
+
+    row("undecided, there",     &[H::Undecided], &[S::Listed],                    UNCOMMITTED, RollBack,
+        "there is no decision to commit, and there will be none"),
+    row("undecided, committed", &[H::Undecided], &[S::Listed, S::NotListed],      COMMITTED,   Damage,
+        "there is no decision to commit, and it committed"),
+    row("undecided, asked",     &[H::Undecided], &[S::NotListed],                 &[E::Wanted], Ask,
+        "there is no decision to commit: its fence tells whether it can still come"),
+    row("undecided, held",      &[H::Undecided], &[S::NotListed],                 &[E::Blocked], Wait,
+        "a session still holds it"),
+    row("undecided, gone",      &[H::Undecided], &[S::NotListed],                 AT_REST,     Nothing,
+        "there is no decision to commit, and it is not there"),
+    row("undecided, unseen",    &[H::Undecided], &[S::NotScanned, S::OtherData],  &[],         Wait,
+        "there is no decision to commit, and its participant could not be scanned"),
+];
+
+/// The witness has spoken.
+const PROVEN: &[Evidence] = &[E::Committed, E::CommittedAlone, E::Never];
+/// It has not.
+const UNPROVEN: &[Evidence] = &[E::NotAsked, E::Wanted, E::Nothing, E::Blocked, E::Off];
+/// A question can still be put.
+const OPEN: &[Evidence] = &[E::NotAsked, E::Wanted, E::Nothing];
+/// What a decided branch must not show.
+const AGAINST: &[Evidence] = &[E::CommittedAlone, E::Never];
+const NOT_AGAINST: &[Evidence] = &[E::NotAsked, E::Wanted, E::Committed, E::Nothing, E::Blocked, E::Off];
+const COMMITTED: &[Evidence] = &[E::Committed, E::CommittedAlone];
+const UNCOMMITTED: &[Evidence] = &[E::NotAsked, E::Wanted, E::Never, E::Nothing, E::Blocked, E::Off];
+/// What only a decided branch shows is missing.
+const NOT_DECIDED: &[Evidence] = &[E::NotAsked, E::Wanted, E::CommittedAlone, E::Never, E::Nothing, E::Blocked, E::Off];
+/// Nobody waits for more.
+const AT_REST: &[Evidence] = &[E::NotAsked, E::Never, E::Nothing, E::Off];
+
+const fn row(
+    label: &'static str,
+    history: &'static [History],
+    sighting: &'static [Sighting],
+    evidence: &'static [Evidence],
+    action: Action,
+    why: &'static str,
+) -> Row {
+    Row { label, history, sighting, evidence, action, why }
+}
+
+/// The one row that speaks of this case.
+pub fn decide(history: History, sighting: Sighting, evidence: Evidence) -> &'static Row {
+    let mut matching = TABLE.iter().filter(|row| row.matches(history, sighting, evidence));
+    let row = matching.next().expect("a test goes through all cases and finds a row for each");
+    assert!(matching.next().is_none(), "two rows for {history:?}, {sighting:?}, {evidence:?}");
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn cases() -> impl Iterator<Item = (History, Sighting, Evidence)> {
+        H::ALL
+            .into_iter()
+            .flat_map(|h| S::ALL.into_iter().flat_map(move |s| E::ALL.into_iter().map(move |e| (h, s, e))))
+    }
+
+    #[test]
+    fn every_case_has_exactly_one_row_and_every_row_a_case() {
+        let mut used = BTreeSet::new();
+        for (history, sighting, evidence) in cases() {
+            let rows: Vec<_> = TABLE.iter().filter(|row| row.matches(history, sighting, evidence)).collect();
+            let labels: Vec<_> = rows.iter().map(|row| row.label).collect();
+            assert_eq!(labels.len(), 1, "{history:?} {sighting:?} {evidence:?}: {labels:?}");
+            used.insert(labels[0]);
+        }
+        assert_eq!(used.len(), TABLE.len(), "rows that nothing matches, or labels that come twice");
+        assert_eq!(cases().count(), 9 * 4 * 8);
+    }
+
+    #[test]
+    fn only_a_decision_commits_and_only_its_absence_rolls_back() {
+        for (history, sighting, evidence) in cases() {
+            let action = decide(history, sighting, evidence).action;
+            match action {
+                Commit => assert!(matches!(history, H::Decided | H::Finished) && sighting == S::Listed),
+                RollBack => assert!(history == H::Undecided && sighting == S::Listed),
+                Ask => assert!(matches!(history, H::Decided | H::Undecided) && sighting == S::NotListed),
+                Finish | FinishUnproven => assert!(history == H::Decided && sighting == S::NotListed),
+                Nothing | Leave | Wait | Damage => {}
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_or_not_over_is_left_alone() {
+        for (history, sighting, evidence) in cases() {
+            if matches!(history, H::Foreign | H::Live | H::Unsure | H::Stale) {
+                assert!(!decide(history, sighting, evidence).action.is_work());
+            }
+        }
+    }
+
+    /// D20: a scan that failed is not an empty list.
+    #[test]
+    fn nothing_is_done_about_a_branch_that_could_not_be_looked_for() {
+        for (history, sighting, evidence) in cases() {
+            if matches!(sighting, S::NotScanned | S::OtherData) {
+                let action = decide(history, sighting, evidence).action;
+                assert!(!action.is_work() && !matches!(action, Finish | FinishUnproven));
+            }
+        }
+    }
+
+    /// D03: *not found* is never taken for *committed*.
+    #[test]
+    fn a_decided_branch_finishes_only_with_proof_or_where_none_can_be_had() {
+        for evidence in E::ALL {
+            match decide(H::Decided, S::NotListed, evidence).action {
+                Finish => assert_eq!(evidence, E::Committed),
+                FinishUnproven => assert_eq!(evidence, E::Off),
+                action => assert!(matches!(action, Ask | Wait | Damage)),
+            }
+        }
+    }
+
+    #[test]
+    fn a_question_is_put_once() {
+        for (history, sighting) in H::ALL.into_iter().flat_map(|h| S::ALL.map(|s| (h, s))) {
+            for answer in [E::Committed, E::CommittedAlone, E::Never, E::Blocked, E::Off] {
+                assert_ne!(decide(history, sighting, answer).action, Ask, "planning again would not end");
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_distinct() {
+        let words: BTreeSet<_> = Action::ALL.iter().map(|action| action.as_str()).collect();
+        assert_eq!(words.len(), Action::ALL.len());
+        assert!(H::ALL.iter().all(|history| !history.decision().is_empty()));
+        assert!(S::ALL.iter().all(|sighting| !sighting.as_str().is_empty()));
+        assert!(E::ALL.iter().all(|evidence| !evidence.as_str().is_empty()));
+    }
+}

@@ -1,0 +1,83 @@
+//! What a resolver remembers: the journal of a running bridge, one opened for recovery, or one only read.
+
+use crate::bridge::{Shared, Standing};
+use crate::id::{Incarnation, Lineage, ParticipantName, TransactionId};
+use crate::journal::{Image, Journal, Offline};
+use crate::protocol::recovery::{Memory, Recalled};
+use crate::protocol::{CommitRecord, IncarnationRecord, Outcome};
+use std::sync::Arc;
+
+/// Where the memory is.
+pub(super) enum Store {
+    /// A running bridge's, with transactions at work.
+    Live(Arc<Shared>),
+    /// Opened for recovery: locked, so nothing is at work.
+    Locked(Journal),
+    /// Read beside whoever holds it; nothing may be changed.
+    Offline(Box<Offline>),
+}
+
+impl Store {
+    fn image<T>(&self, look: impl FnOnce(&Image) -> T) -> T {
+        match self {
+            Self::Live(shared) => shared.journal.image(look),
+            Self::Locked(journal) => journal.image(look),
+            Self::Offline(offline) => look(offline.image()),
+        }
+    }
+
+    /// The journal, where this resolver may write.
+    pub fn journal(&self) -> Option<&Journal> {
+        match self {
+            Self::Live(shared) => Some(&shared.journal),
+            Self::Locked(journal) => Some(journal),
+            Self::Offline(_) => None,
+        }
+    }
+
+    /// The lineage that the journal knows a participant by.
+    pub fn lineage(&self, participant: ParticipantName) -> Option<Lineage> {
+        self.image(|image| image.lineage(participant))
+    }
+
+    /// What the running incarnation knows of one of its own transactions; `None` of any other.
+    pub fn standing(&self, id: TransactionId) -> Option<Standing> {
+        match self {
+            Self::Live(shared) if shared.id(id.sequence) == id => Some(shared.live.standing(id.sequence)),
+            _ => None,
+        }
+    }
+}
+
+impl Memory for Store {
+    fn incarnation(&self, incarnation: Incarnation) -> Option<IncarnationRecord> {
+        self.image(|image| image.incarnation(incarnation).cloned())
+    }
+
+    fn is_live(&self, id: TransactionId) -> bool {
+        match self {
+            Self::Live(_) => self.standing(id) == Some(Standing::Running),
+            Self::Locked(_) => false,
+            // Whoever holds the journal may be at work on anything of its incarnation.
+            Self::Offline(offline) => {
+                offline.holder().is_some() && offline.image().latest_incarnation() == Some(id.incarnation)
+            }
+        }
+    }
+
+    fn recall(&self, id: TransactionId) -> Recalled {
+        let undecided = matches!(self.standing(id), Some(Standing::Unsettled(Outcome::InDoubt)));
+        let recalled = self.image(|image| match image.open_decision(id) {
+            Some(decision) => Recalled::Decided(decision.clone()),
+            None if image.is_committed(id) => Recalled::Finished,
+            None => Recalled::Nothing,
+        });
+        let failed = self.journal().is_some_and(|journal| journal.is_poisoned().is_some());
+        // A failed journal may hold the decision that it could not confirm.
+        if recalled == Recalled::Nothing && undecided && failed { Recalled::Unsure } else { recalled }
+    }
+
+    fn open_decisions(&self) -> Vec<CommitRecord> {
+        self.image(|image| image.open_decisions().cloned().collect())
+    }
+}
