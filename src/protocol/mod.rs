@@ -6,3 +6,6 @@ pub mod recovery;
 
 pub use coordinator::Coordinator;
 pub use message::*;
+
+#[cfg(test)]
+mod transcripts;
