@@ -13,6 +13,7 @@
 //! One thing stays unseen. An application that commits by its own `COMMIT`, begins anew and then runs into an error
 //! is told that the branch rolled back: in an aborted transaction the server evaluates no guard.
 
+use super::Lent;
 use super::error::{PgError, explain, is_guard, is_of, is_out_of_slots, is_refusal};
 use super::session::Lease;
 use super::sql::{LOST, Question, ROLLBACK, Sql};
@@ -54,6 +55,7 @@ pub(super) struct PostgresTransaction {
     state: State,
     /// `None` once the session was given back or closed.
     lease: Option<Lease>,
+    lent: Arc<Lent>,
 }
 
 /// What a failed branch left behind.
@@ -78,7 +80,8 @@ impl PostgresTransaction {
         nonce: u64,
         lease: Lease,
     ) -> Self {
-        Self { name, id, mode, sql, nonce, state: State::Open, lease: Some(lease) }
+        let lent = Lent::new(lease.client().clone());
+        Self { name, id, mode, sql, nonce, state: State::Open, lease: Some(lease), lent }
     }
 
     fn client(&self) -> Option<Arc<Client>> {
@@ -88,6 +91,7 @@ impl PostgresTransaction {
     /// The session is free again.
     fn release(&mut self, state: State) {
         self.state = state;
+        self.lent.revoke();
         if let Some(lease) = self.lease.take() {
             lease.release();
         }
@@ -96,6 +100,7 @@ impl PostgresTransaction {
     /// The session is of no more use.
     fn leave(&mut self) {
         self.state = State::Left;
+        self.lent.revoke();
         if let Some(lease) = self.lease.take() {
             lease.close();
         }
@@ -349,12 +354,8 @@ impl Branch for PostgresTransaction {
         self.id
     }
 
-    /// The session's client; an empty handle once the session is given back.
     fn handle(&self) -> Arc<dyn Any + Send + Sync> {
-        match self.client() {
-            Some(client) => client,
-            None => Arc::new(()),
-        }
+        self.lent.clone()
     }
 
     fn prepare(&mut self) -> BoxFuture<'_, Answer<Vote>> {
@@ -380,6 +381,7 @@ impl Branch for PostgresTransaction {
 
 impl Drop for PostgresTransaction {
     fn drop(&mut self) {
+        self.lent.revoke();
         let Some(lease) = self.lease.take() else { return };
         match self.state {
             // A promise stands, or an end of it is under way: cancelling could do no good.

@@ -47,7 +47,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::config::{Config, Host};
@@ -64,11 +64,7 @@ pub struct PostgresBranch<'a> {
 }
 
 impl PostgresBranch<'_> {
-    /// Lends a client out.
-    ///
-    /// The one who lends must have dropped every such guard and every handle before it ends the branch: a session
-    /// whose handle is still held is closed, not reused.
-    #[allow(dead_code, reason = "the transactions of the bridge construct it")]
+    /// Lends a client out for a lifetime of the caller's choice: that of the transaction.
     pub(crate) fn new(client: Arc<Client>) -> Self {
         Self { client, transaction: PhantomData }
     }
@@ -79,6 +75,44 @@ impl Deref for PostgresBranch<'_> {
 
     fn deref(&self) -> &Client {
         &self.client
+    }
+}
+
+/// A branch's [handle](Branch::handle): the way to its client until the branch ends.
+///
+/// The branch revokes it *before* it gives its session back, so a handle that somebody keeps, or uses at the very
+/// moment of a deadline, never reaches another transaction. A client that was lent out before and is still held makes
+/// the branch close its session instead.
+pub struct Lent(Mutex<Option<Arc<Client>>>);
+
+impl Lent {
+    fn new(client: Arc<Client>) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Some(client))))
+    }
+
+    fn place(&self) -> MutexGuard<'_, Option<Arc<Client>>> {
+        // What is done under the lock cannot panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn revoke(&self) {
+        self.place().take();
+    }
+
+    /// The client.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] once the branch has ended.
+    pub(crate) fn client(&self) -> Result<Arc<Client>> {
+        self.place().clone().ok_or_else(|| Error::new(ErrorKind::Closed, "the branch has ended"))
+    }
+
+    /// Lends the client out.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] once the branch has ended.
+    pub fn borrow(&self) -> Result<PostgresBranch<'_>> {
+        self.client().map(PostgresBranch::new)
     }
 }
 

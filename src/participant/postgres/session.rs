@@ -205,8 +205,8 @@ impl Lease {
 
     /// Gives the session back, its last step having been answered positively.
     ///
-    /// Whoever still holds the handle could send statements into the next transaction, or commit them one by one
-    /// in between: the session is closed then.
+    /// Whoever still holds the client could send statements into the next transaction, or commit them one by one in
+    /// between: the session is closed then. Nobody can get hold of it any more, since the handle was revoked.
     pub(super) fn release(mut self) {
         if let Some(object) = self.0.take() {
             if Arc::strong_count(&object.link.client) > 1 {
