@@ -223,7 +223,7 @@ impl Bridge {
         }
         let closing = self.shared.members.iter().map(|member| member.participant.close());
         futures_util::future::join_all(closing).await;
-        self.shared.journal.close().await
+        self.shared.journal.close()
     }
 }
 

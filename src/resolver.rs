@@ -101,7 +101,8 @@ impl Resolver {
     /// Who holds the journal, when it is only read and somebody does.
     pub fn holder(&self) -> Option<String> {
         match &self.store {
-            Store::Offline(offline) => offline.holder().map(str::to_owned),
+            Store::Offline(offline) if offline.in_use => offline.holder.clone(),
+            Store::Offline(_) => None,
             Store::Live(_) | Store::Locked(_) => None,
         }
     }
@@ -338,7 +339,7 @@ impl Resolver {
     pub async fn close(self) -> Result<()> {
         join_all(self.participants.iter().map(|participant| participant.close())).await;
         match self.store {
-            Store::Locked(journal) => journal.close().await,
+            Store::Locked(journal) => journal.close(),
             Store::Live(_) | Store::Offline(_) => Ok(()),
         }
     }

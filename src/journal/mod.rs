@@ -24,7 +24,7 @@ use crate::error::Result;
 use crate::id::{Incarnation, JournalId, NodeName, ParticipantName};
 use crate::protocol::{IncarnationRecord, Record};
 use committer::Shared;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// Who opens a journal.
@@ -51,9 +51,8 @@ impl Opening {
 pub struct Journal {
     id: JournalId,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-    /// Released last, when the thread has ended.
-    _lock: Box<dyn StorageFile>,
+    /// The thread that writes, and the lock, which is released when the thread has ended.
+    running: Mutex<Option<(JoinHandle<()>, Box<dyn StorageFile>)>>,
 }
 
 impl Journal {
@@ -79,7 +78,7 @@ impl Journal {
         let id = opened.image.journal();
         let shared = Arc::new(Shared::new(opened.name, opened.image));
         let thread = committer::spawn(Arc::clone(&shared), opened.writer)?;
-        Ok(Self { id, shared, thread: Some(thread), _lock: opened.lock })
+        Ok(Self { id, shared, running: Mutex::new(Some((thread, opened.lock))) })
     }
 
     /// Creates the directory and an empty journal in it, for `handfast init`; leaves one that is there alone.
@@ -142,20 +141,22 @@ impl Journal {
     }
 
     /// Writes what is queued, marks the journal as complete, and releases the lock. Dropping does the same but tells
-    /// nobody. Blocks for a sync.
+    /// nobody. Blocks for a sync. Closing it again does nothing.
     ///
     /// # Errors
     /// [`ErrorKind::Journal`](crate::ErrorKind::Journal) if something could not be written.
-    pub fn close(mut self) -> Result<()> {
+    pub fn close(&self) -> Result<()> {
         self.stop();
         self.shared.outcome()
     }
 
-    fn stop(&mut self) {
+    fn stop(&self) {
         self.shared.close();
-        if let Some(thread) = self.thread.take() {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((thread, lock)) = running.take() {
             // A panic there has been told to all who waited.
             let _ = thread.join();
+            drop(lock);
         }
     }
 }

@@ -10,7 +10,7 @@ use super::lockfile::LockText;
 use super::outcomes::Image;
 use super::storage::{FileStorage, Storage};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::JournalId;
+use crate::id::{Incarnation, JournalId, TransactionId};
 use crate::protocol::Record;
 use std::path::Path;
 
@@ -49,6 +49,8 @@ pub struct Offline {
     pub entries: Vec<OfflineEntry>,
     /// How the journal ends.
     pub verdict: Verdict,
+    /// Whether somebody had the lock when it was read.
+    pub in_use: bool,
     /// Who took the lock last, and may or may not still have it.
     pub holder: Option<String>,
 }
@@ -85,6 +87,15 @@ pub fn read_from(storage: &dyn Storage) -> Result<Offline> {
 }
 
 fn read_once(storage: &dyn Storage) -> Result<Offline> {
+    // Before anything is read: whoever takes the lock later finds at least what is read here.
+    let in_use = storage.is_locked().map_err(|error| {
+        Error::new(ErrorKind::Journal, format!("the lock of journal {} cannot be looked at", storage.name())).because(error)
+    })?;
+    let found = read_chains(storage)?;
+    Ok(Offline { in_use, ..found })
+}
+
+fn read_chains(storage: &dyn Storage) -> Result<Offline> {
     let listing = Listing::read(storage)?;
     match find(storage, &listing)? {
         Found::Nothing => {
@@ -138,8 +149,27 @@ impl Offline {
             in_doubt: Vec::new(),
             entries: Vec::new(),
             verdict,
+            in_use: false,
             holder: lock.holder,
         }
+    }
+
+    /// The incarnation that opened the journal last.
+    pub fn latest_incarnation(&self) -> Option<Incarnation> {
+        self.entries.iter().rev().find_map(|found| match &found.entry {
+            Entry::Header(header) => Some(header.incarnation),
+            Entry::Record(Record::Incarnation(opened)) => Some(opened.incarnation),
+            _ => None,
+        })
+    }
+
+    /// Whether the journal may hold a decision of this transaction that is not known to be durable.
+    pub fn is_in_doubt(&self, id: TransactionId) -> bool {
+        self.in_doubt.iter().any(|record| match record {
+            Record::Commit(decision) => decision.transaction == id,
+            Record::OnePhase(one) => *one == id,
+            Record::Incarnation(_) | Record::Participant(_) | Record::Done(_) => false,
+        })
     }
 
     fn add(&mut self, visited: Visited<'_>) {

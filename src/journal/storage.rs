@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 
 /// The name of the lock file.
 pub const LOCK_NAME: &str = "lock";
+/// How often a lock that is taken is tried.
+const KNOCKS: u32 = 5;
+const BETWEEN_KNOCKS: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// A file that is open for writing.
 pub trait StorageFile: Send {
@@ -86,6 +89,24 @@ pub trait Storage: Send + Sync + 'static {
     /// # Errors
     /// The operating system's.
     fn lock(&self) -> io::Result<Locked>;
+
+    /// Whether somebody has the lock, without taking it.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn is_locked(&self) -> io::Result<bool>;
+}
+
+/// Tries for the lock, more than once: a reader that looks whether it is taken holds it for a moment.
+fn knock(file: &File) -> io::Result<bool> {
+    for _ in 0..KNOCKS {
+        match file.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(BETWEEN_KNOCKS),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Ok(false)
 }
 
 /// A directory of the file system.
@@ -214,14 +235,25 @@ impl Storage for FileStorage {
         if cfg!(unix) { File::open(&self.directory)?.sync_all() } else { Ok(()) }
     }
 
+    fn is_locked(&self) -> io::Result<bool> {
+        let file = match File::open(self.path(LOCK_NAME)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            opened => opened?,
+        };
+        // Shared and for a moment: readers do not disturb each other, and a writer knocks more than once.
+        match file.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
     fn lock(&self) -> io::Result<Locked> {
         // Opened for writing without truncation: a refused attempt must leave the holder's text alone.
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
         let file = options.open(self.path(LOCK_NAME))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(Locked::Busy),
-            Err(TryLockError::Error(error)) => return Err(error),
+        if !knock(&file)? {
+            return Ok(Locked::Busy);
         }
         match self.lock_directory() {
             Some(Locked::Busy) => Ok(Locked::Busy),
