@@ -328,6 +328,11 @@ impl MemoryServer {
         self.state().locks.contains_key(&row)
     }
 
+    /// The prepared transactions, by name.
+    pub fn prepared_names(&self) -> Vec<String> {
+        self.state().prepared.keys().cloned().collect()
+    }
+
     /// How many sessions there are.
     pub fn sessions(&self) -> usize {
         self.state().sessions.len()
