@@ -9,3 +9,6 @@ pub use message::*;
 
 #[cfg(test)]
 mod transcripts;
+
+#[cfg(test)]
+mod explorer;

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Default)]
 pub(super) struct Script {
     memory: Image,
-    observation: Observation,
+    observation: Option<Observation>,
 }
 
 #[derive(Default)]
@@ -62,17 +62,26 @@ impl Machine for Script {
             ["scan", participant, rest @ ..] => self.scan(participant, rest),
             ["scan_fails", participant, cause @ ..] => {
                 let cause = cause.join(" ");
-                self.observation.scanned(participant.parse().unwrap(), Scan::Failed { cause });
+                self.observation().scanned(participant.parse().unwrap(), Scan::Failed { cause });
             }
-            ["want", branch] => self.observation.want(self.branch(branch).unwrap()),
-            ["heard", branch, evidence] => self.observation.heard(self.branch(branch).unwrap(), parse(evidence)),
-            ["committed", branch] => self.observation.committed(self.branch(branch).unwrap()),
-            ["gone", branch] => self.observation.gone(self.branch(branch).unwrap()),
+            [what @ ("want" | "heard" | "committed" | "gone"), branch, evidence @ ..] => {
+                let id = self.branch(branch).unwrap();
+                match *what {
+                    "want" => self.observation().want(id),
+                    "heard" => self.observation().heard(id, parse(evidence[0])),
+                    "committed" => self.observation().committed(id),
+                    _ => self.observation().gone(id),
+                }
+            }
             ["lost_sight", participant, cause @ ..] => {
-                self.observation.lost_sight(participant.parse().unwrap(), cause.join(" "));
+                self.observation().lost_sight(participant.parse().unwrap(), cause.join(" "));
             }
-            ["new_pass"] => self.observation = Observation::new(),
-            ["plan"] => return Some(print(&plan(&self.memory, &self.observation))),
+            ["new_pass"] => self.observation = None,
+            ["plan"] => {
+                self.observation();
+                let observation = self.observation.as_ref().unwrap();
+                return Some(print(&plan(&self.memory, observation)));
+            }
             ["outcome", id, answers @ ..] => {
                 let answers: Vec<_> = answers.iter().map(|answer| parse(answer)).collect();
                 let outcome = outcome_of(&self.memory, transaction(id), &answers);
@@ -85,6 +94,11 @@ impl Machine for Script {
 }
 
 impl Script {
+    /// A pass begins when it is first spoken of.
+    fn observation(&mut self) -> &mut Observation {
+        self.observation.get_or_insert_with(|| Observation::new(&self.memory))
+    }
+
     fn open(&mut self, number: &str, participants: &[&str]) {
         let incarnation = Incarnation(number.parse().unwrap());
         let participants = participants.iter().map(|name| name.parse().unwrap()).collect();
@@ -129,7 +143,7 @@ impl Script {
                 foreign.insert((*word).to_owned());
             }
         }
-        self.observation.scanned(participant.parse().unwrap(), Scan::Whole { lineage, branches, foreign });
+        self.observation().scanned(participant.parse().unwrap(), Scan::Whole { lineage, branches, foreign });
     }
 
     fn branch(&self, word: &str) -> Option<BranchId> {
