@@ -333,9 +333,9 @@ impl MemoryServer {
         self.state().prepared.keys().cloned().collect()
     }
 
-    /// How many sessions there are.
-    pub fn sessions(&self) -> usize {
-        self.state().sessions.len()
+    /// How many sessions of an incarnation there are.
+    pub fn sessions(&self, incarnation: Incarnation) -> usize {
+        self.state().sessions.values().filter(|session| session.name.incarnation == incarnation).count()
     }
 
     /// Prepares a transaction of another program, which writes nothing.
