@@ -245,7 +245,8 @@ impl Writer {
     pub fn rotate(&mut self, room: usize) -> io::Result<()> {
         let sequence = self.next_sequence();
         let snapshot_end = HEADER_END as u64;
-        let header = Header { sequence, previous_end: self.offset, snapshot_end, ..self.header };
+        // Not the offset: a mark that was written since is not known durable, and nothing else was written since.
+        let header = Header { sequence, previous_end: self.synced, snapshot_end, ..self.header };
         self.go_on(header, &beginning(&header), room)
     }
 
