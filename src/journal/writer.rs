@@ -179,13 +179,16 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes how far the segment is durable, without waiting: readers beside us then know, and so do later ones,
-    /// should the last batch be damaged. Done when there is nothing else to do.
+    /// Writes how far the segment is durable, if that is not written yet, without waiting: readers beside us then
+    /// know, and so do later ones, should the last batch be damaged. Done when there is nothing else to do.
     ///
     /// # Errors
     /// The storage's: the writer is poisoned.
     pub fn mark(&mut self) -> io::Result<()> {
         assert!(self.buffer.is_empty() && self.synced <= self.offset, "a mark is written between batches");
+        if self.synced < self.offset || self.synced == self.header.snapshot_end {
+            return Ok(());
+        }
         match self.put(Content::Mark) {
             Ok(()) => self.write(),
             // The next segment's header will tell.
