@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub const LOCK_NAME: &str = "lock";
 
 /// A file that is open for writing.
-pub trait StorageFile: Send {
+pub trait StorageFile: Send + Sync {
     /// Writes all bytes at the offset.
     ///
     /// # Errors
