@@ -268,6 +268,7 @@ impl Committer<'_> {
                 Work::Batch(batch) => self.commit(batch)?,
                 Work::Space => {}
             }
+            // A batch that waits already will carry the mark by itself.
             if self.shared.state().queue.is_empty() {
                 self.writer.mark()?;
             }

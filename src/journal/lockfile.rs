@@ -10,9 +10,9 @@ use std::io;
 use std::time::SystemTime;
 
 /// The length of the first line.
-const PROMISE: usize = 64;
+pub const PROMISE: usize = 64;
 /// The length of the file.
-const LENGTH: usize = 512;
+pub const LENGTH: usize = 512;
 const PREFIX: &str = "handfast journal ";
 const SUFFIX: &str = " initialised";
 

@@ -8,6 +8,7 @@
 use super::chain::{Damage, Found, Link, Listing, Verdict, find, journal_of, read_lock, walk};
 use super::format;
 use super::lockfile::{write_holder, write_promise};
+use super::offline::read_from;
 use super::outcomes::Image;
 use super::storage::{Locked, Storage, StorageFile};
 use super::writer::{Writer, snapshot};
@@ -41,19 +42,30 @@ pub fn open(storage: Arc<dyn Storage>, segment_bytes: u64, record: IncarnationRe
 /// Makes an empty journal if there is none.
 pub fn create_if_absent(storage: Arc<dyn Storage>, segment_bytes: u64) -> Result<JournalId> {
     // An existing journal may be in use: that is no reason to complain.
-    let (_, links) = examine(&*storage)?;
-    if !links.is_empty() {
-        return Ok(journal_of(&links));
+    if let Some(journal) = existing(&*storage)? {
+        return Ok(journal);
     }
     let lock = lock(&*storage)?;
-    let (listing, links) = examine(&*storage)?;
-    if !links.is_empty() {
-        return Ok(journal_of(&links));
+    if let Some(journal) = existing(&*storage)? {
+        return Ok(journal);
     }
+    let listing = Listing::read(&*storage)?;
     let image = Image::new(new_id()?);
     let mut opened = begin(storage, segment_bytes, Incarnation(0), image, &listing, lock)?;
     opened.writer.finish().map_err(|error| unwritable(&opened.name, error))?;
     Ok(opened.image.journal())
+}
+
+/// The sound journal that is there, in use or not.
+fn existing(storage: &dyn Storage) -> Result<Option<JournalId>> {
+    if find(storage, &Listing::read(storage)?)? == Found::Nothing {
+        return Ok(None);
+    }
+    let found = read_from(storage)?;
+    match &found.verdict {
+        Verdict::Corrupt(damage) => Err(corrupt(storage, damage)),
+        Verdict::Clean | Verdict::TornTail { .. } => Ok(found.journal),
+    }
 }
 
 /// Creates a directory and those above it, durably.

@@ -88,13 +88,15 @@ impl Segment {
         Steps { segment: self, offset: HEADER_END, sealed_at, over: false }
     }
 
-    /// Through where the segment is known durable, by its own words and those of the next one.
+    /// Through where the segment is known durable: by its header, its entries, and the next segment.
     pub fn synced_through(&self, sealed_at: Option<u64>) -> u64 {
-        let steps = self.steps(sealed_at).filter_map(|step| match step {
-            Step::Entry(placed) => Some(placed.synced),
-            Step::End(_) => None,
-        });
-        steps.chain(sealed_at).fold(self.header.snapshot_end, u64::max)
+        let mut synced = sealed_at.unwrap_or(0).max(self.header.snapshot_end);
+        let mut offset = HEADER_END;
+        while let Some(frame) = self.frame(offset) {
+            synced = synced.max(frame.synced);
+            offset = index(frame.end);
+        }
+        synced
     }
 
     /// The entries that can still be read at or behind `offset`, whatever lies between them.
@@ -102,7 +104,7 @@ impl Segment {
         let mut found = Vec::new();
         let mut at = usize::try_from(offset).map_or(self.bytes.len(), |offset| offset.max(HEADER_END));
         while let Some(frame) = self.next_frame(at) {
-            at = usize::try_from(frame.end).expect("it lies within the bytes in memory");
+            at = index(frame.end);
             found.extend(frame.decode().ok().map(|entry| placed(&frame, entry)));
         }
         found
@@ -133,7 +135,7 @@ impl Segment {
         let mut at = offset + 1;
         while let Some(frame) = self.next_frame(at) {
             mark = mark.max(frame.synced);
-            at = usize::try_from(frame.end).expect("it lies within the bytes in memory");
+            at = index(frame.end);
         }
         mark
     }
@@ -154,6 +156,11 @@ impl Segment {
             End::Torn(place)
         }
     }
+}
+
+/// A frame's end as an index.
+fn index(end: u64) -> usize {
+    usize::try_from(end).expect("it lies within the bytes in memory")
 }
 
 fn placed(frame: &Frame<'_>, entry: Entry) -> Placed {
@@ -210,7 +217,7 @@ impl Iterator for Steps<'_> {
         let step = self.step();
         match &step {
             Step::Entry(placed) => {
-                self.offset = usize::try_from(placed.end).expect("it lies within the bytes in memory");
+                self.offset = index(placed.end);
             }
             Step::End(_) => self.over = true,
         }

@@ -20,7 +20,7 @@ const KNOCKS: u32 = 5;
 const BETWEEN_KNOCKS: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// A file that is open for writing.
-pub trait StorageFile: Send {
+pub trait StorageFile: Send + Sync {
     /// Writes all bytes at the offset.
     ///
     /// # Errors

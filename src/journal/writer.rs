@@ -179,13 +179,16 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes how far the segment is durable, without waiting: readers beside us then know, and so do later ones,
-    /// should the last batch be damaged. Done when there is nothing else to do.
+    /// Writes how far the segment is durable, if that is not written yet, without waiting: readers beside us then
+    /// know, and so do later ones, should the last batch be damaged. Done when there is nothing else to do.
     ///
     /// # Errors
     /// The storage's: the writer is poisoned.
     pub fn mark(&mut self) -> io::Result<()> {
         assert!(self.buffer.is_empty() && self.synced <= self.offset, "a mark is written between batches");
+        if self.synced < self.offset || self.synced == self.header.snapshot_end {
+            return Ok(());
+        }
         match self.put(Content::Mark) {
             Ok(()) => self.write(),
             // The next segment's header will tell.
@@ -245,7 +248,8 @@ impl Writer {
     pub fn rotate(&mut self, room: usize) -> io::Result<()> {
         let sequence = self.next_sequence();
         let snapshot_end = HEADER_END as u64;
-        let header = Header { sequence, previous_end: self.offset, snapshot_end, ..self.header };
+        // Not the offset: a mark that was written since is not known durable, and nothing else was written since.
+        let header = Header { sequence, previous_end: self.synced, snapshot_end, ..self.header };
         self.go_on(header, &beginning(&header), room)
     }
 
