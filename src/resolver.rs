@@ -112,8 +112,9 @@ impl Resolver {
     /// # Cancel safety
     /// May be dropped at any point.
     pub async fn observe(&self) -> View {
+        // Before the first scan: of what is decided later, the scans say nothing.
+        let mut observation = Observation::new(&self.store);
         let participants = join_all(self.participants.iter().map(|one| self.look(&**one))).await;
-        let mut observation = Observation::new();
         for (seen, scan) in &participants {
             observation.scanned(seen.name, scan.clone());
         }

@@ -353,6 +353,10 @@ impl Storage for Disk {
         Ok(())
     }
 
+    fn is_locked(&self) -> io::Result<bool> {
+        Ok(self.inner().locked)
+    }
+
     fn sync_directory(&self) -> io::Result<()> {
         let mut inner = self.step(Operation::Sync, "sync directory".into())?;
         if !inner.faults.lying_directory_sync {
