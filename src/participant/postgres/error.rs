@@ -91,3 +91,11 @@ fn said(db: &DbError) -> String {
     let detail = db.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
     format!("{}{detail}, SQLSTATE {}", db.message(), db.code().code())
 }
+
+/// So that `?` works on the driver's calls in an application's closure: the kind says whether to run it again.
+impl From<PgError> for Error {
+    fn from(error: PgError) -> Self {
+        let said = error.as_db_error().map_or_else(|| error.to_string(), said);
+        Self::new(kind(&error), said).because(error)
+    }
+}
