@@ -23,6 +23,7 @@
 mod branch;
 mod control;
 mod error;
+mod lent;
 mod session;
 mod setup;
 mod sql;
@@ -30,6 +31,7 @@ mod sql;
 use self::branch::PostgresTransaction;
 use self::control::Control;
 use self::error::explain;
+pub use self::lent::{Lent, PostgresBranch};
 use self::session::{Connector, Lease, Sessions, Slots};
 use self::setup::Setup;
 use self::sql::Sql;
@@ -43,78 +45,14 @@ use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, Tr
 use crate::protocol::Finish;
 use deadpool::managed::{Pool, PoolError};
 use futures_util::future::join;
-use std::marker::PhantomData;
-use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::config::{Config, Host};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
-
-/// What an application is lent of a branch: the driver's client, for as long as it borrows the transaction.
-///
-/// Everything that works on a shared [`tokio_postgres::Client`] works here. Its `transaction()` is out of reach: a
-/// branch has one transaction, which ends with all others of its global transaction.
-pub struct PostgresBranch<'a> {
-    client: Arc<Client>,
-    transaction: PhantomData<&'a ()>,
-}
-
-impl PostgresBranch<'_> {
-    /// Lends a client out for a lifetime of the caller's choice: that of the transaction.
-    pub(crate) fn new(client: Arc<Client>) -> Self {
-        Self { client, transaction: PhantomData }
-    }
-}
-
-impl Deref for PostgresBranch<'_> {
-    type Target = Client;
-
-    fn deref(&self) -> &Client {
-        &self.client
-    }
-}
-
-/// A branch's [handle](Branch::handle): the way to its client until the branch ends.
-///
-/// The branch revokes it *before* it gives its session back, so a handle that somebody keeps, or uses at the very
-/// moment of a deadline, never reaches another transaction. A client that was lent out before and is still held makes
-/// the branch close its session instead.
-pub struct Lent(Mutex<Option<Arc<Client>>>);
-
-impl Lent {
-    fn new(client: Arc<Client>) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Some(client))))
-    }
-
-    fn place(&self) -> MutexGuard<'_, Option<Arc<Client>>> {
-        // What is done under the lock cannot panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn revoke(&self) {
-        self.place().take();
-    }
-
-    /// The client.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Closed`] once the branch has ended.
-    pub(crate) fn client(&self) -> Result<Arc<Client>> {
-        self.place().clone().ok_or_else(|| Error::new(ErrorKind::Closed, "the branch has ended"))
-    }
-
-    /// Lends the client out.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Closed`] once the branch has ended.
-    pub fn borrow(&self) -> Result<PostgresBranch<'_>> {
-        self.client().map(PostgresBranch::new)
-    }
-}
 
 /// A PostgreSQL database that takes part.
 pub struct Postgres {

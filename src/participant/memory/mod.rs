@@ -8,15 +8,20 @@
 //! [`MemoryServer::restart`] ends all sessions as a crash does: open transactions are gone, prepared branches, rows and
 //! witnesses stay.
 
-use super::witness::{Key, Kind, new_lineage};
+mod branch;
+mod state;
+
+use self::branch::MemoryBranch;
+use self::state::{Session, State, Work, failed, lost};
+use super::witness::new_lineage;
 use super::{
     Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{BranchId, Incarnation, JournalId, Lineage, NodeName, ParticipantName, SessionName, TransactionId};
-use crate::protocol::{Finish, Mode, Vote};
-use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId};
+use crate::protocol::{Finish, Mode};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -69,208 +74,6 @@ pub struct MemoryServer {
     state: Mutex<State>,
     /// Told whenever a lock may have become free.
     changed: Notify,
-}
-
-#[derive(Default)]
-struct State {
-    next: u64,
-    rows: BTreeMap<i64, i64>,
-    witness: BTreeMap<Key, Kind>,
-    lineage: Option<Lineage>,
-    incarnations: BTreeMap<(NodeName, Incarnation, u16), JournalId>,
-    sessions: BTreeMap<u64, Session>,
-    prepared: BTreeMap<String, Work>,
-    /// Which transaction holds a row, and which waits for one.
-    locks: BTreeMap<i64, u64>,
-    waits: BTreeMap<u64, i64>,
-    faults: BTreeMap<Step, VecDeque<Fault>>,
-}
-
-struct Session {
-    name: SessionName,
-    work: Option<Work>,
-}
-
-/// A transaction's work.
-struct Work {
-    number: u64,
-    /// The branch it was begun for: the guard.
-    marker: Option<BranchId>,
-    writable: bool,
-    failed: bool,
-    writes: BTreeMap<i64, i64>,
-    witness: Option<(Key, Kind)>,
-}
-
-fn lost() -> Error {
-    Error::new(ErrorKind::Unavailable, "the session is lost")
-}
-
-fn failed() -> Error {
-    Error::new(ErrorKind::Statement, "a statement failed: the transaction can only be rolled back")
-}
-
-impl State {
-    fn number(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-
-    fn begin(&mut self, session: u64, marker: Option<BranchId>, writable: bool) -> Result<()> {
-        let number = self.number();
-        let session = self.sessions.get_mut(&session).ok_or_else(lost)?;
-        let work = Work { number, marker, writable, failed: false, writes: BTreeMap::new(), witness: None };
-        session.work = Some(work);
-        Ok(())
-    }
-
-    fn work(&mut self, session: u64) -> Result<&mut Work> {
-        let none = || Error::new(ErrorKind::Statement, "no transaction is open");
-        self.sessions.get_mut(&session).ok_or_else(lost)?.work.as_mut().ok_or_else(none)
-    }
-
-    fn take_work(&mut self, session: u64) -> Option<Work> {
-        self.sessions.get_mut(&session)?.work.take()
-    }
-
-    fn apply(&mut self, work: Work) {
-        self.locks.retain(|_, holder| *holder != work.number);
-        self.rows.extend(work.writes);
-        self.witness.extend(work.witness);
-    }
-
-    fn discard(&mut self, work: &Work) {
-        self.locks.retain(|_, holder| *holder != work.number);
-        self.waits.remove(&work.number);
-    }
-
-    fn end_session(&mut self, session: u64) -> bool {
-        let Some(ended) = self.sessions.remove(&session) else { return false };
-        if let Some(work) = ended.work {
-            self.discard(&work);
-        }
-        true
-    }
-
-    /// Whether waiting for a row would close a circle of transactions that wait for each other.
-    fn is_deadlock(&self, waiting: u64, row: i64) -> bool {
-        let mut seen = BTreeSet::new();
-        let mut row = row;
-        while let Some(holder) = self.locks.get(&row) {
-            if *holder == waiting {
-                return true;
-            }
-            match self.waits.get(holder) {
-                Some(next) if seen.insert(*holder) => row = *next,
-                _ => return false,
-            }
-        }
-        false
-    }
-
-    /// One attempt to write: `None` means wait.
-    fn write(&mut self, session: u64, row: i64, value: i64) -> Option<Result<()>> {
-        let work = match self.work(session) {
-            Ok(work) if work.failed || !work.writable => return Some(self.fail(session, failed())),
-            Ok(work) => work.number,
-            Err(error) => return Some(Err(error)),
-        };
-        match self.locks.get(&row) {
-            Some(holder) if *holder != work => {
-                if self.is_deadlock(work, row) {
-                    return Some(self.fail(session, Error::new(ErrorKind::Retry, "deadlock")));
-                }
-                self.waits.insert(work, row);
-                None
-            }
-            _ => {
-                self.waits.remove(&work);
-                self.locks.insert(row, work);
-                Some(self.work(session).map(|work| {
-                    work.writes.insert(row, value);
-                }))
-            }
-        }
-    }
-
-    fn fail(&mut self, session: u64, error: Error) -> Result<()> {
-        let work = self.work(session)?;
-        work.failed = true;
-        let number = work.number;
-        self.waits.remove(&number);
-        Err(error)
-    }
-
-    /// Takes the branch's transaction off its session, when it is still the one that was begun and unharmed.
-    fn guarded(&mut self, session: u64, branch: &BranchId) -> Result<Work, Vote> {
-        if !self.sessions.contains_key(&session) {
-            return Err(Vote::Unknown);
-        }
-        let Some(work) = self.take_work(session) else { return Err(Vote::Lost) };
-        let vote = match work.marker {
-            Some(marker) if marker == *branch && !work.failed => return Ok(work),
-            Some(marker) if marker == *branch => Vote::No,
-            _ => Vote::Lost,
-        };
-        self.discard(&work);
-        Err(vote)
-    }
-
-    /// Gives the work its witness, unless a fence or another's witness is in its place.
-    fn attest(&mut self, mut work: Work, branch: &BranchId, kind: Kind, on: bool) -> Result<Work, Vote> {
-        if !work.writable || self.witness.contains_key(&Key::from(branch)) {
-            self.discard(&work);
-            return Err(Vote::No);
-        }
-        work.witness = on.then(|| (Key::from(branch), kind));
-        Ok(work)
-    }
-
-    fn prepare(&mut self, session: u64, branch: &BranchId, witness: bool) -> Result<(), Vote> {
-        let work = self.guarded(session, branch)?;
-        let work = self.attest(work, branch, Kind::Decided, witness)?;
-        self.prepared.insert(branch.to_string(), work);
-        Ok(())
-    }
-
-    fn commit_one_phase(&mut self, session: u64, branch: &BranchId, witness: bool) -> Result<(), Vote> {
-        let work = self.guarded(session, branch)?;
-        let work = self.attest(work, branch, Kind::OnePhase, witness)?;
-        self.apply(work);
-        Ok(())
-    }
-
-    fn commit_prepared(&mut self, name: &str) -> Result<()> {
-        let work = self.prepared.remove(name).ok_or_else(|| unknown(name))?;
-        self.apply(work);
-        Ok(())
-    }
-
-    fn roll_back_prepared(&mut self, name: &str) -> Result<()> {
-        let work = self.prepared.remove(name).ok_or_else(|| unknown(name))?;
-        self.discard(&work);
-        Ok(())
-    }
-
-    fn ask(&mut self, branch: &BranchId, question: Question) -> Evidence {
-        let key = Key::from(branch);
-        if let Some(kind) = self.witness.get(&key) {
-            return kind.evidence();
-        }
-        let held = self.prepared.values().any(|work| work.witness.is_some_and(|(held, _)| held == key));
-        match question {
-            Question::Look => Evidence::Nothing,
-            Question::Fence if held => Evidence::Blocked,
-            Question::Fence => {
-                self.witness.insert(key, Kind::Fence);
-                Evidence::Never
-            }
-        }
-    }
-}
-
-fn unknown(name: &str) -> Error {
-    Error::new(ErrorKind::Statement, format!("prepared branch {name} does not exist"))
 }
 
 impl MemoryServer {
@@ -445,12 +248,20 @@ pub struct Memory {
     witness: bool,
     registered: OnceLock<SessionName>,
     slots: Mutex<u32>,
+    closed: AtomicBool,
 }
 
 impl Memory {
     /// A participant under a name; with `witness` false it keeps no proof of commits.
     pub fn new(name: ParticipantName, server: Arc<MemoryServer>, witness: bool) -> Self {
-        Self { name, server, witness, registered: OnceLock::new(), slots: Mutex::new(0) }
+        Self {
+            name,
+            server,
+            witness,
+            registered: OnceLock::new(),
+            slots: Mutex::new(0),
+            closed: AtomicBool::new(false),
+        }
     }
 
     /// Lets an armed fault have its way with a call that is not bound to a session.
@@ -507,6 +318,9 @@ impl Memory {
             let message = format!("incarnation {} is not registered here", transaction.incarnation);
             return Err(Error::new(ErrorKind::Refused, message).at(self.name));
         };
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Closed, "the participant is closed").at(self.name));
+        }
         let slot = {
             let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
             *slots = slots.wrapping_add(1);
@@ -521,7 +335,7 @@ impl Memory {
         let number = self.call(Step::Begin, act).await?;
         let (server, lock_timeout) = (self.server.clone(), options.lock_timeout);
         let session = Arc::new(MemorySession { server, number, lock_timeout });
-        Ok(Box::new(MemoryBranch { id, session, witness: self.witness, asked: false, rolled_back: false }))
+        Ok(Box::new(MemoryBranch::new(id, options.mode, session, self.witness)))
     }
 }
 
@@ -586,171 +400,84 @@ impl Participant for Memory {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
+        self.closed.store(true, Ordering::Relaxed);
         Box::pin(async {})
     }
 }
 
-struct MemoryBranch {
-    id: BranchId,
-    session: Arc<MemorySession>,
-    witness: bool,
-    /// It was asked to prepare.
-    asked: bool,
-    /// Proven to be, by a vote or an answer.
-    rolled_back: bool,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::JournalId;
+    use crate::protocol::Vote;
 
-impl MemoryBranch {
-    /// Lets an armed fault have its way with a call on the session: `None` where the answer is lost.
-    async fn call<T>(&self, step: Step, act: impl FnOnce(&mut State) -> T, refused: T) -> Option<T> {
-        let server = &self.session.server;
-        let end_session = |state: &mut State| state.end_session(self.session.number);
-        match server.fault(step) {
-            None => Some(server.change(act)),
-            Some(Fault::LoseAnswer) => {
-                server.change(act);
-                server.change(end_session);
-                None
-            }
-            Some(Fault::LoseRequest) => {
-                server.change(end_session);
-                None
-            }
-            Some(Fault::Refuse) => {
-                server.change(|state| {
-                    if let Some(work) = state.take_work(self.session.number) {
-                        state.discard(&work);
-                    }
-                });
-                Some(refused)
-            }
-            Some(Fault::Hang) => std::future::pending().await,
-        }
-    }
+    const TRANSACTION: &str = "hf1.n.0000000000000001.1";
 
-    fn vote(&mut self, answer: Option<Result<(), Vote>>, good: Vote) -> Answer<Vote> {
-        let (vote, cause) = match answer {
-            Some(Ok(())) => return Answer::good(good),
-            Some(Err(vote)) => (vote, failed()),
-            None => (Vote::Unknown, lost()),
+    async fn begun(server: &Arc<MemoryServer>) -> (Memory, Box<dyn Branch>) {
+        let memory = Memory::new("m".parse().unwrap(), server.clone(), true);
+        let registration = Registration {
+            node: "n".parse().unwrap(),
+            incarnation: Incarnation(1),
+            journal: JournalId(1),
+            participant: 0,
+            host: "h".into(),
+            expected: None,
         };
-        self.rolled_back = vote == Vote::No;
-        Answer::because(vote, cause)
-    }
-
-    async fn do_prepare(&mut self) -> Answer<Vote> {
-        let (session, id, witness) = (self.session.number, self.id, self.witness);
-        self.asked = true;
-        let answer = self.call(Step::Prepare, |state| state.prepare(session, &id, witness), Err(Vote::No)).await;
-        self.vote(answer, Vote::Prepared)
-    }
-
-    async fn do_end_read_only(&mut self) -> Answer<Vote> {
-        let (session, id) = (self.session.number, self.id);
-        let act = |state: &mut State| state.guarded(session, &id).map(|work| state.discard(&work));
-        let answer = self.call(Step::EndReadOnly, act, Err(Vote::No)).await;
-        self.vote(answer, Vote::ReadOnly)
-    }
-
-    async fn do_commit_one_phase(&mut self) -> Answer<Finish> {
-        let (session, id, witness) = (self.session.number, self.id, self.witness);
-        let act = |state: &mut State| state.commit_one_phase(session, &id, witness);
-        let answer = self.call(Step::CommitOnePhase, act, Err(Vote::No)).await;
-        let answer = self.vote(answer, Vote::Prepared);
-        let finish = match answer.value {
-            Vote::Prepared => Finish::Done,
-            Vote::No => Finish::RolledBack,
-            Vote::Lost => Finish::Lost,
-            Vote::Unknown | Vote::ReadOnly => Finish::Unknown,
+        memory.register(&registration).await.unwrap();
+        let options = BeginOptions {
+            mode: Mode::Writer,
+            isolation: crate::participant::Isolation::Default,
+            lock_timeout: Duration::from_secs(1),
         };
-        Answer { value: finish, cause: answer.cause }
+        let branch = memory.begin(TRANSACTION.parse().unwrap(), options).await.unwrap();
+        branch.handle().downcast::<MemorySession>().ok().unwrap().write(1, 10).await.unwrap();
+        (memory, branch)
     }
 
-    fn finish(answer: Option<Result<()>>) -> Answer<Finish> {
-        match answer {
-            Some(Ok(())) => Answer::good(Finish::Done),
-            Some(Err(cause)) => Answer::because(Finish::Unknown, cause),
-            None => Answer::because(Finish::Unknown, lost()),
+    #[tokio::test]
+    async fn a_lost_answer_leaves_a_prepared_branch_a_lost_request_none() {
+        for (fault, listed) in [(Fault::LoseAnswer, 1), (Fault::LoseRequest, 0)] {
+            let server = MemoryServer::new();
+            let (memory, mut branch) = begun(&server).await;
+            server.arm(Step::Prepare, fault);
+            assert_eq!(branch.prepare().await.value, Vote::Unknown);
+            assert_eq!(branch.roll_back().await.value, Finish::Unknown);
+            assert_eq!(memory.list().await.unwrap().len(), listed);
+            assert_eq!(server.is_locked(1), listed == 1);
         }
     }
 
-    async fn do_commit(&mut self) -> Answer<Finish> {
-        let (session, name) = (self.session.number, self.id.to_string());
-        let act = |state: &mut State| {
-            if state.sessions.contains_key(&session) { state.commit_prepared(&name) } else { Err(lost()) }
-        };
-        Self::finish(self.call(Step::Commit, act, Err(failed())).await)
+    #[tokio::test]
+    async fn a_refused_prepare_is_a_no_and_a_hanging_one_never_answers() {
+        let server = MemoryServer::new();
+        let (_memory, mut branch) = begun(&server).await;
+        server.arm(Step::Prepare, Fault::Refuse);
+        assert_eq!(branch.prepare().await.value, Vote::No);
+        assert!(!server.is_locked(1));
+        drop(branch);
+        let (_memory, mut branch) = begun(&server).await;
+        server.arm(Step::Prepare, Fault::Hang);
+        assert!(futures_util::FutureExt::now_or_never(branch.prepare()).is_none());
+        assert_eq!(branch.roll_back().await.value, Finish::Done);
     }
 
-    async fn do_roll_back(&mut self) -> Answer<Finish> {
-        if self.rolled_back {
-            return Answer::good(Finish::Done);
-        }
-        let (session, id, asked) = (self.session.number, self.id, self.asked);
-        let act = |state: &mut State| roll_back(state, session, &id, asked);
-        let answer = Self::finish(self.call(Step::RollBack, act, Err(failed())).await);
-        self.rolled_back = answer.value == Finish::Done;
-        answer
-    }
-}
+    #[tokio::test]
+    async fn a_restart_keeps_what_is_prepared_and_loses_what_is_open() {
+        let server = MemoryServer::new();
+        let (memory, mut prepared) = begun(&server).await;
+        assert_eq!(prepared.prepare().await.value, Vote::Prepared);
+        server.restart();
+        assert_eq!(prepared.commit().await.value, Finish::Unknown);
+        assert_eq!(memory.list().await.unwrap().len(), 1);
+        server.arm(Step::List, Fault::LoseAnswer);
+        memory.list().await.unwrap_err();
+        assert_eq!(memory.commit(&prepared.id()).await.value, Finish::Done);
+        assert_eq!(server.value(1), Some(10));
 
-/// Rolls back what is prepared, else what is open and still the branch's.
-///
-/// Nothing there after it was asked to prepare is a branch that somebody else ended, or that never was prepared;
-/// nothing there before is a transaction that the application ended.
-fn roll_back(state: &mut State, session: u64, branch: &BranchId, asked: bool) -> Result<()> {
-    if !state.sessions.contains_key(&session) {
-        return Err(lost());
-    }
-    if state.roll_back_prepared(&branch.to_string()).is_ok() {
-        return Ok(());
-    }
-    match state.take_work(session) {
-        Some(work) if work.marker == Some(*branch) => {
-            state.discard(&work);
-            Ok(())
-        }
-        Some(work) => {
-            state.discard(&work);
-            Err(failed())
-        }
-        None if asked && state.ask(branch, Question::Look) != Evidence::Committed => Ok(()),
-        None => Err(failed()),
-    }
-}
-
-impl Branch for MemoryBranch {
-    fn id(&self) -> BranchId {
-        self.id
-    }
-
-    fn handle(&self) -> Arc<dyn Any + Send + Sync> {
-        self.session.clone()
-    }
-
-    fn prepare(&mut self) -> BoxFuture<'_, Answer<Vote>> {
-        Box::pin(self.do_prepare())
-    }
-
-    fn end_read_only(&mut self) -> BoxFuture<'_, Answer<Vote>> {
-        Box::pin(self.do_end_read_only())
-    }
-
-    fn commit_one_phase(&mut self) -> BoxFuture<'_, Answer<Finish>> {
-        Box::pin(self.do_commit_one_phase())
-    }
-
-    fn commit(&mut self) -> BoxFuture<'_, Answer<Finish>> {
-        Box::pin(self.do_commit())
-    }
-
-    fn roll_back(&mut self) -> BoxFuture<'_, Answer<Finish>> {
-        Box::pin(self.do_roll_back())
-    }
-}
-
-impl Drop for MemoryBranch {
-    fn drop(&mut self) {
-        self.session.server.change(|state| state.end_session(self.session.number));
+        let (memory, mut open) = begun(&server).await;
+        server.restart();
+        assert_eq!(open.prepare().await.value, Vote::Unknown);
+        assert!(memory.list().await.unwrap().is_empty());
+        assert!(!server.is_locked(1));
     }
 }
