@@ -14,13 +14,11 @@ pub(crate) use live::{Live, Standing};
 pub(crate) use member::Member;
 pub(crate) use pump::{Enlisted, Job, Verdict};
 
-use crate::config::{Config, Kind, RecoveryConfig, TransactionConfig};
+use crate::config::{Config, RecoveryConfig, TransactionConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, ParticipantName, SessionName, TransactionId};
 use crate::journal::{Journal, Opening};
-use crate::participant::mysql::Mysql;
-use crate::participant::postgres::Postgres;
-use crate::participant::{Participant, Registration};
+use crate::participant::{self, Participant, Registration};
 use crate::protocol::Outcome;
 use crate::resolver::{Found, Resolver, Status};
 use crate::transaction::{Options, Transaction};
@@ -97,7 +95,7 @@ impl Bridge {
     /// # Cancel safety
     /// As [`open`](Self::open).
     pub async fn open_with(config: Config, others: Vec<Arc<dyn Participant>>) -> Result<Self> {
-        let participants = build_participants(&config, others)?;
+        let participants = participant::by_name(participant::from_config(&config)?, others)?;
         let shared = Arc::new(Shared::open(config, participants)?);
         let reached = shared.reach_all().await;
         let resolver = Resolver::live(shared.clone());
@@ -317,32 +315,6 @@ pub(crate) fn opening(config: &Config, participants: impl Iterator<Item = Partic
         opened_at_ms: now_ms(),
         participants: participants.collect(),
     })
-}
-
-/// The configured participants and the others, by name.
-pub(crate) fn build_participants(
-    config: &Config,
-    others: Vec<Arc<dyn Participant>>,
-) -> Result<BTreeMap<ParticipantName, Arc<dyn Participant>>> {
-    let mut all: BTreeMap<ParticipantName, Arc<dyn Participant>> = BTreeMap::new();
-    for (&name, one) in &config.participants {
-        let participant: Arc<dyn Participant> = match one.kind {
-            Kind::Postgres => Arc::new(Postgres::new(name, one, &config.pool, &config.recovery)?),
-            Kind::Mysql => Arc::new(Mysql::new(name, one, &config.pool, &config.recovery)?),
-        };
-        all.insert(name, participant);
-    }
-    for participant in others {
-        let name = participant.name();
-        if all.insert(name, participant).is_some() {
-            return Err(Error::new(ErrorKind::Config, format!("two participants are named {name}")));
-        }
-    }
-    if all.is_empty() {
-        let message = "no participant is configured: add a [participants.<name>] with kind and url";
-        return Err(Error::new(ErrorKind::Config, message));
-    }
-    Ok(all)
 }
 
 /// 64 bits that nobody can foresee.

@@ -14,11 +14,11 @@ mod store;
 pub(crate) use status::Found;
 pub use status::{ParticipantStatus, Status};
 
-use crate::bridge::{Member, Shared, Standing, build_participants, jittered, opening};
+use crate::bridge::{Member, Shared, Standing, jittered, opening};
 use crate::config::{Config, RecoveryConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Lineage, ParticipantName, TransactionId};
-use crate::journal::{self, Journal};
+use crate::journal::{self, Journal, Verdict};
 use crate::participant::{self, Answer, Participant, Question, Sighted, Sighting};
 use crate::protocol::recovery::{
     self, Action, BranchPlan, Evidence, Memory, Observation, Plan, Scan, outcome_of, questions,
@@ -50,6 +50,25 @@ pub struct View {
     pub participants: Vec<Seen>,
 }
 
+/// One pass.
+#[derive(Debug)]
+pub struct Pass {
+    /// What every participant showed, brought up to date by what was heard.
+    pub view: View,
+    /// What was to be done.
+    pub found: Plan,
+    /// What remains: waiting, damage, and what is at rest.
+    pub left: Plan,
+}
+
+impl Pass {
+    /// Whether nothing is left to be done or waited for, and every participant was scanned.
+    pub fn is_complete(&self) -> bool {
+        let open = self.left.transactions.iter().any(|transaction| status::is_open(transaction.action));
+        !open && self.view.participants.iter().all(|seen| seen.trouble.is_none())
+    }
+}
+
 /// A participant as one look found it.
 #[derive(Debug)]
 pub struct Seen {
@@ -71,7 +90,7 @@ impl Resolver {
     /// # Errors
     /// [`ErrorKind::Config`]; [`ErrorKind::Refused`] when the journal is in use or missing; [`ErrorKind::Corrupt`].
     pub fn open(config: Config) -> Result<Self> {
-        let participants = build_participants(&config, Vec::new())?;
+        let participants = participant::by_name(participant::from_config(&config)?, Vec::new())?;
         let journal = Journal::open(&config.journal, opening(&config, participants.keys().copied())?)?;
         Ok(Self::new(Store::Locked(journal), participants.into_values().collect(), config.recovery))
     }
@@ -82,8 +101,11 @@ impl Resolver {
     /// # Errors
     /// [`ErrorKind::Config`]; [`ErrorKind::Refused`] when the journal is missing; [`ErrorKind::Corrupt`].
     pub fn read(config: Config) -> Result<Self> {
-        let participants = build_participants(&config, Vec::new())?;
+        let participants = participant::by_name(participant::from_config(&config)?, Vec::new())?;
         let offline = journal::read(&config.journal.directory)?;
+        if let Verdict::Corrupt(damage) = &offline.verdict {
+            return Err(damage.error(&config.journal.directory.display().to_string()));
+        }
         Ok(Self::new(Store::Offline(Box::new(offline)), participants.into_values().collect(), config.recovery))
     }
 
@@ -197,11 +219,12 @@ impl Resolver {
     ///
     /// # Cancel safety
     /// May be dropped at any point: the next pass finds what is left.
-    pub async fn sweep(&self, progress: &(dyn Fn(&BranchPlan) + Sync)) -> (View, Plan) {
+    pub async fn sweep(&self, progress: &(dyn Fn(&BranchPlan) + Sync)) -> Pass {
         let journal = self.store.journal().expect("a resolver that only reads settles nothing");
         let mut view = self.observe().await;
         self.want_unsettled(&mut view.observation);
-        let mut plan = self.plan(&view.observation);
+        let found = self.plan(&view.observation);
+        let mut plan = found.clone();
         for _ in 0..ROUNDS {
             if plan.work().next().is_none() {
                 break;
@@ -217,7 +240,7 @@ impl Resolver {
             settle(shared, &plan);
             shared.found.update(&plan, &view);
         }
-        (view, plan)
+        Pass { view, found, left: plan }
     }
 
     /// Asks for what this incarnation's coordinators could not find out: a single writer's lost answer.
@@ -324,9 +347,7 @@ impl Resolver {
                 () = shared.work.notified() => pause = self.settings.backoff_min,
                 () = tokio::time::sleep(wait) => pause = next_pause(pause, self.settings.backoff_max),
             }
-            let (view, plan) = self.sweep(&|_| {}).await;
-            let open = plan.transactions.iter().any(|transaction| status::is_open(transaction.action));
-            pending = open || view.participants.iter().any(|seen| seen.trouble.is_some());
+            pending = !self.sweep(&|_| {}).await.is_complete();
         }
     }
 

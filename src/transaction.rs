@@ -225,7 +225,11 @@ impl Transaction {
     /// As [`postgres`](Self::postgres).
     pub async fn mysql(&self, participant: &str) -> Result<MysqlBranch<'_>> {
         let lent = self.lend(participant, "mysql").await?;
-        MysqlBranch::lock(lent).await
+        let deadline = self.inner().deadline;
+        tokio::time::timeout_at(deadline, MysqlBranch::lock(lent)).await.map_err(|_| {
+            let text = "what was lent of this branch before was not given back by the transaction's deadline";
+            Error::new(ErrorKind::TimedOut, format!("{participant}: {text}"))
+        })
     }
 
     /// The branch on a participant of another kind, begun on first use: what its

@@ -1,5 +1,6 @@
 //! The command line.
 
+use super::demo::application::ApplicationArgs;
 use crate::id::{BranchId, ParseIdError, TransactionId};
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -45,6 +46,10 @@ pub enum Command {
     /// Moves money between throwaway servers, kills everything, recovers, counts.
     Demo(DemoArgs),
 
+    /// The application that the demo kills.
+    #[command(hide = true)]
+    DemoApplication(ApplicationArgs),
+
     /// Shows what is in doubt or prepared, ours and foreign; read-only, works beside a running application.
     List,
 
@@ -69,7 +74,7 @@ pub enum Command {
         command: JournalCommand,
     },
 
-    /// Creates the tables that the participants need.
+    /// Creates the journal's directory, and the tables that the participants need.
     Init {
         /// Only print the SQL, and the grants that the application's user needs.
         #[arg(long)]
@@ -112,6 +117,10 @@ pub struct DemoArgs {
     /// How long to move money before the last count.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,
+
+    /// Where the dice begin that say what is moved and who is killed when; printed at the end.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
 }
 
 /// A transaction's id, or that of the transaction that a branch belongs to: whoever is on duty has the latter from

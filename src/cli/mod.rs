@@ -4,12 +4,19 @@
 //! how things stand is an [`exit::Exit`], which becomes the exit code. No command waits without end, but `servers`.
 
 pub mod args;
+pub mod demo;
 pub mod exit;
+mod init;
+mod journal;
+mod list;
+mod outcome;
 mod output;
+mod recover;
 pub mod report;
 pub mod run_servers;
 pub mod servers;
 
+use crate::Config;
 use crate::error::{Error, ErrorKind, Result};
 use args::{Args, Command};
 use clap::Parser;
@@ -36,9 +43,16 @@ pub fn main() -> ExitCode {
 }
 
 async fn run(args: Args, output: &mut Output) -> Result<Exit> {
+    let config = || Config::load(&args.config);
     match args.command {
+        Command::Demo(demo) => demo::run(&demo, output).await,
+        Command::DemoApplication(application) => demo::application::run(config()?, application).await,
+        Command::List | Command::Recover { dry_run: true } => list::run(config()?, output).await,
+        Command::Recover { dry_run: false } => recover::run(config()?, output).await,
+        Command::Outcome { id } => outcome::run(config()?, id, output).await,
+        Command::Journal { command } => journal::run(&config()?.journal, command, output),
+        Command::Init { print } => init::run(&config()?, print, output).await,
         Command::Servers(options) => run_servers::run(options, output).await,
-        other => Err(Error::new(ErrorKind::Setup, format!("{other:?} is not part of this build"))),
     }
 }
 

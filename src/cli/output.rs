@@ -33,6 +33,20 @@ impl Output {
         self.put(written.map(|()| bytes));
     }
 
+    /// Prints what a transaction's outcome is: the word, or the object.
+    pub fn outcome(&mut self, report: &Report) {
+        match self.format {
+            Format::Text => self.text(&format!("{}\n", report.outcome())),
+            Format::Json => self.report(report),
+        }
+    }
+
+    /// Prints a JSON object.
+    pub fn json(&mut self, value: &impl serde::Serialize) {
+        let bytes = serde_json::to_vec_pretty(value).map_err(io::Error::from);
+        self.put(bytes.map(|bytes| [&bytes[..], b"\n"].concat()));
+    }
+
     /// Prints lines of text.
     pub fn text(&mut self, text: &str) {
         self.put(Ok(text.as_bytes().to_vec()));

@@ -50,6 +50,16 @@ impl Damage {
     fn new(file: &str, offset: u64, why: impl Into<String>) -> Self {
         Self { file: file.into(), offset, why: why.into() }
     }
+
+    /// The error for whoever needed the journal whole.
+    pub(crate) fn error(&self, journal: &str) -> Error {
+        let Self { file, offset, why } = self;
+        let text = format!(
+            "journal {journal} is corrupt in {file} at offset {offset}: {why}; no branch was touched: restore the \
+             directory, or see what `handfast journal dump` can still read"
+        );
+        Error::new(ErrorKind::Corrupt, text)
+    }
 }
 
 /// One segment of a chain.

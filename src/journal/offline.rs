@@ -158,7 +158,6 @@ impl Offline {
     pub fn latest_incarnation(&self) -> Option<Incarnation> {
         self.entries.iter().rev().find_map(|found| match &found.entry {
             Entry::Header(header) => Some(header.incarnation),
-            Entry::Record(Record::Incarnation(opened)) => Some(opened.incarnation),
             _ => None,
         })
     }

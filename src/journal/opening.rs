@@ -161,12 +161,7 @@ fn new_id() -> Result<JournalId> {
 }
 
 fn corrupt(storage: &dyn Storage, damage: &Damage) -> Error {
-    let Damage { file, offset, why } = damage;
-    let text = format!(
-        "journal {} is corrupt in {file} at offset {offset}: {why}; no branch was touched: restore the directory, or see what `handfast journal dump` can still read",
-        storage.name()
-    );
-    Error::new(ErrorKind::Corrupt, text)
+    damage.error(&storage.name())
 }
 
 fn unwritable(name: &str, error: io::Error) -> Error {

@@ -2,6 +2,7 @@
 //! input is closed. Whatever happens to its transactions, it writes down what it was told.
 
 use super::Dice;
+use super::super::exit::Exit;
 use super::answers::{Notebook, Shape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::protocol::Outcome;
@@ -39,7 +40,7 @@ pub struct ApplicationArgs {
 ///
 /// # Errors
 /// When the bridge cannot be opened: the demo starts it again.
-pub async fn run(config: Config, args: ApplicationArgs) -> Result<()> {
+pub async fn run(config: Config, args: ApplicationArgs) -> Result<Exit> {
     let bridge = Bridge::open(config).await?;
     let notebook = Arc::new(Notebook::open(&args.answers)?);
     let stopping = Arc::new(AtomicBool::new(false));
@@ -59,7 +60,8 @@ pub async fn run(config: Config, args: ApplicationArgs) -> Result<()> {
     for task in tasks {
         task.await.map_err(|error| Error::new(ErrorKind::Closed, "a task of the demo failed").because(error))?;
     }
-    bridge.close().await
+    bridge.close().await?;
+    Ok(Exit::Clean)
 }
 
 /// One task that moves money.

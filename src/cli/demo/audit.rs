@@ -173,14 +173,13 @@ impl Held {
 async fn recover(resolver: &Resolver) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        let (view, plan) = resolver.sweep(&|_| {}).await;
-        let trouble = view.participants.iter().find_map(|seen| seen.trouble.as_ref().map(Error::chain));
-        let open = plan.transactions.iter().find(|t| !matches!(t.action, Action::Nothing | Action::Finish));
-        let why = match (trouble, open) {
-            (None, None) => return Ok(()),
-            (Some(trouble), _) => trouble,
-            (None, Some(open)) => format!("{}: {}", open.id, open.action.as_str()),
-        };
+        let pass = resolver.sweep(&|_| {}).await;
+        if pass.is_complete() {
+            return Ok(());
+        }
+        let trouble = pass.view.participants.iter().find_map(|seen| seen.trouble.as_ref().map(Error::chain));
+        let open = pass.left.transactions.iter().find(|one| one.action == Action::Wait);
+        let why = trouble.or_else(|| open.map(|one| format!("{} waits", one.id))).unwrap_or_default();
         if Instant::now() > deadline {
             return Err(Error::new(ErrorKind::InDoubt, format!("recovery did not come to an end in a minute: {why}")));
         }

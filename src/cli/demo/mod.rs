@@ -15,6 +15,8 @@ mod chaos;
 mod stage;
 
 use super::args::{DemoArgs, Format};
+use super::exit::Exit;
+use super::output::Output;
 use crate::error::{Error, ErrorKind, Result};
 use audit::Summary;
 use chaos::Chaos;
@@ -22,20 +24,20 @@ use indicatif::{ProgressBar, ProgressStyle};
 use stage::Stage;
 use std::time::Duration;
 
-/// Runs the demo: whether nothing was lost, invented or left behind.
+/// Runs the demo. It is clean when nothing was lost, invented or left behind.
 ///
 /// # Errors
 /// When servers are missing or do not start, when the application cannot be kept running, and on Ctrl-C.
-pub async fn run(args: &DemoArgs, format: Format) -> Result<bool> {
+pub async fn run(args: &DemoArgs, output: &mut Output) -> Result<Exit> {
     tokio::select! {
-        done = play(args, format) => done,
+        done = play(args, output) => done,
         // Dropping the play ends what it started and removes what it made.
         _ = tokio::signal::ctrl_c() => Err(Error::new(ErrorKind::Closed, "interrupted; everything was removed")),
     }
 }
 
-async fn play(args: &DemoArgs, format: Format) -> Result<bool> {
-    let seed = args.seed.unwrap_or_else(|| u64::from(std::process::id()) << 16 | u64::from(args.seconds as u16));
+async fn play(args: &DemoArgs, output: &mut Output) -> Result<Exit> {
+    let seed = args.seed.unwrap_or_else(|| u64::from(std::process::id()));
     let bar = progress(args.seconds);
     bar.set_message("starting two servers");
     let stage = Stage::set(&args.servers).await?;
@@ -44,11 +46,11 @@ async fn play(args: &DemoArgs, format: Format) -> Result<bool> {
     bar.set_message("recovering and counting");
     let summary = Summary::count(&stage, seed, kills).await?;
     bar.finish_and_clear();
-    match format {
-        Format::Text => print!("{summary}"),
-        Format::Json => println!("{}", serde_json::to_string_pretty(&summary).expect("counts and texts serialize")),
+    match output.format() {
+        Format::Text => output.text(&summary.to_string()),
+        Format::Json => output.json(&summary),
     }
-    Ok(summary.is_clean())
+    Ok(if summary.is_clean() { Exit::Clean } else { Exit::Damaged })
 }
 
 fn progress(seconds: u64) -> ProgressBar {

@@ -3,7 +3,8 @@
 use super::application::{ACCOUNTS, LEDGER, ORDERS};
 use crate::Config;
 use crate::cli::args::ServerArgs;
-use crate::cli::servers::{Flavor, Installation, Options, Server};
+use crate::cli::run_servers::options_here;
+use crate::cli::servers::{Flavor, Installation, Server};
 use crate::error::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -26,8 +27,8 @@ impl Stage {
         let directory = TempDir::with_prefix("handfast-demo-")
             .map_err(|error| Error::new(ErrorKind::Setup, "no temporary directory can be made").because(error))?;
         let (postgres, mysql) = tokio::try_join!(
-            Server::start(&postgres, Options::default()),
-            Server::start(&mysql, Options::default())
+            Server::start(&postgres, options_here()),
+            Server::start(&mysql, options_here())
         )?;
         let stage = Self { postgres, mysql, directory };
         stage.create().await?;

@@ -19,10 +19,12 @@
 mod text;
 
 use super::exit::Exit;
-use crate::id::{BranchId, ParticipantName};
+use crate::error::Error;
+use crate::id::{BranchId, ParticipantName, TransactionId};
 use crate::participant::{Sighted, Sighting};
 use crate::protocol::Outcome;
 use crate::protocol::recovery::{Action, BranchPlan, Plan, TransactionPlan};
+use crate::resolver::{Seen, View};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -155,6 +157,54 @@ impl Report {
         Self::new(participants, transactions, foreign.collect())
     }
 
+    /// A report about what one look showed, and what recovery would do.
+    pub fn of_look(view: &View, plan: &Plan) -> Self {
+        let mut ages = Ages::default();
+        for seen in &view.participants {
+            ages.add(seen.name, &seen.sightings);
+        }
+        Self::of_plan(view.participants.iter().map(Participant::new).collect(), plan, &ages)
+    }
+
+    /// A report about a recovery: what was found to be done, and how it stands now.
+    pub fn of_recovery(view: &View, found: impl Iterator<Item = TransactionPlan>, left: &Plan) -> Self {
+        let mut report = Self::of_look(view, left);
+        let found: HashMap<_, _> = found.map(|one| (one.id.to_string(), one)).collect();
+        for (id, first) in &found {
+            match report.transactions.iter_mut().find(|now| now.id == *id) {
+                Some(now) => now.was_to(first),
+                // Settled by an earlier pass: nothing shows it any more.
+                None => report.transactions.push(Transaction::settled(first)),
+            }
+        }
+        report.transactions.sort_by(|one, other| one.id.cmp(&other.id));
+        report
+    }
+
+    /// A report about one transaction's outcome; `None` when this journal does not know it.
+    pub fn of_outcome(id: TransactionId, outcome: Option<Outcome>) -> Self {
+        let exit = match outcome {
+            Some(Outcome::Committed | Outcome::RolledBack) => Exit::Clean,
+            Some(Outcome::InDoubt) => Exit::InDoubt,
+            Some(Outcome::Damaged) => Exit::Damaged,
+            None => Exit::Usage,
+        };
+        let transaction = Transaction {
+            id: id.to_string(),
+            decision: if outcome == Some(Outcome::Committed) { "commit" } else { "none" },
+            outcome: outcome.map_or("unknown", outcome_word),
+            action: "nothing",
+            branches: Vec::new(),
+            exit,
+        };
+        Self::new(Vec::new(), vec![transaction], Vec::new())
+    }
+
+    /// The outcome in a report about one.
+    pub fn outcome(&self) -> &'static str {
+        self.transactions.first().map_or("unknown", |one| one.outcome)
+    }
+
     /// A report that nothing could be looked at, and why that is.
     pub fn without_a_look(status: Exit) -> Self {
         Self { status, ..Self::new(Vec::new(), Vec::new(), Vec::new()) }
@@ -184,7 +234,45 @@ impl Report {
     }
 }
 
+impl Participant {
+    fn new(seen: &Seen) -> Self {
+        Self {
+            name: seen.name.to_string(),
+            kind: seen.kind.to_owned(),
+            reachable: seen.server.is_some(),
+            server: seen.server.clone(),
+            prepared: seen.trouble.is_none().then_some(seen.sightings.len()),
+            cause: seen.trouble.as_ref().map(Error::chain),
+            exit: seen.trouble.as_ref().map_or(Exit::Clean, scan_exit),
+        }
+    }
+}
+
+/// Whatever kept a participant from giving its whole list, what it holds is not known; unless it is refused.
+fn scan_exit(trouble: &Error) -> Exit {
+    Exit::of(trouble).max(Exit::Unreachable)
+}
+
 impl Transaction {
+    /// Tells what was done instead of what is left to be done.
+    fn was_to(&mut self, first: &TransactionPlan) {
+        if self.exit == Exit::Clean {
+            self.action = first.action.as_str();
+            for branch in &mut self.branches {
+                let before = first.branches.iter().find(|before| before.id.to_string() == branch.gid);
+                if let Some(before) = before {
+                    branch.action = before.action.as_str();
+                    branch.why.clone_from(&before.why);
+                }
+            }
+        }
+    }
+
+    /// One that was settled, as it was found.
+    fn settled(first: &TransactionPlan) -> Self {
+        Self { exit: Exit::Clean, ..Self::new(first, &Ages::default()) }
+    }
+
     fn new(plan: &TransactionPlan, ages: &Ages) -> Self {
         Self {
             id: plan.id.to_string(),
@@ -226,6 +314,8 @@ pub fn outcome_word(outcome: Outcome) -> &'static str {
 fn exit_of(outcome: Outcome, action: Action) -> Exit {
     let at_rest = matches!(action, Action::Nothing | Action::Finish | Action::FinishUnproven);
     match outcome {
+        // A running application is at work on it.
+        _ if action == Action::Leave => Exit::Clean,
         Outcome::Damaged => Exit::Damaged,
         _ if action == Action::Damage => Exit::Damaged,
         Outcome::Committed | Outcome::RolledBack if at_rest => Exit::Clean,

@@ -76,3 +76,10 @@ pub(super) fn describe(doing: &str, error: MyError) -> Error {
     };
     Error::new(kind(&error), format!("{doing}: {said}")).because(error)
 }
+
+/// So that `?` works on the driver's calls in an application's closure: the kind says whether to run it again.
+impl From<MyError> for Error {
+    fn from(error: MyError) -> Self {
+        describe("a statement failed", error)
+    }
+}
