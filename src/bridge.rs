@@ -7,6 +7,8 @@
 mod live;
 mod member;
 pub(crate) mod pump;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use live::{Live, Standing};
 pub(crate) use member::Member;
@@ -28,6 +30,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+
+/// The first pause before a transaction is run again; it doubles.
+const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// One atomic transaction out of work on several databases: the entrance to the library.
 ///
@@ -142,44 +147,41 @@ impl Bridge {
     /// up to `transaction.retries` times, after a pause that grows and is never the same twice. A transaction in
     /// doubt is never run again.
     ///
+    /// On a task of its own (`tokio::spawn`), `work` has to own what it uses: write `async move |tx| ..`.
+    ///
     /// # Errors
     /// The last error of `work` or of the commit.
     ///
     /// # Cancel safety
     /// Dropped while `work` runs, it rolls back; dropped during the commit, as
     /// [`Transaction::commit`].
-    pub async fn transaction<T, W>(&self, work: W) -> Result<T>
+    pub fn transaction<T, W>(&self, work: W) -> impl Future<Output = Result<T>> + use<T, W>
     where
         W: AsyncFn(&Transaction) -> Result<T>,
     {
-        let mut attempt = 0;
-        loop {
-            let error = match self.attempt(&work).await {
-                Ok(value) => return Ok(value),
-                Err(error) => error,
-            };
-            if error.kind() != ErrorKind::Retry || attempt >= self.shared.transaction.retries {
-                return Err(error);
-            }
-            tracing::debug!(attempt, error = %error.chain(), "transaction is run again");
-            tokio::time::sleep(jittered(Duration::from_millis(5) * 2u32.saturating_pow(attempt.min(8)))).await;
-            attempt += 1;
-        }
-    }
-
-    async fn attempt<T, W>(&self, work: &W) -> Result<T>
-    where
-        W: AsyncFn(&Transaction) -> Result<T>,
-    {
-        let tx = self.begin().await?;
-        match work(&tx).await {
-            Ok(value) => {
-                tx.commit().await?;
-                Ok(value)
-            }
-            Err(error) => {
-                tx.rollback().await?;
-                Err(error)
+        // Owned throughout: a future that borrowed the bridge could not be sent to another thread, for want of a way
+        // to say that what `work` returns can be, for every lifetime.
+        let bridge = self.clone();
+        async move {
+            let mut attempt = 0;
+            loop {
+                let tx = bridge.begin().await?;
+                let error = match work(&tx).await {
+                    Ok(value) => match tx.commit().await {
+                        Ok(_) => return Ok(value),
+                        Err(error) => error.into(),
+                    },
+                    Err(error) => {
+                        tx.rollback().await?;
+                        error
+                    }
+                };
+                if error.kind() != ErrorKind::Retry || attempt >= bridge.shared.transaction.retries {
+                    return Err(error);
+                }
+                tracing::debug!(attempt, error = %error.chain(), "transaction is run again");
+                tokio::time::sleep(jittered(RETRY_PAUSE * 2u32.saturating_pow(attempt.min(8)))).await;
+                attempt += 1;
             }
         }
     }
@@ -223,7 +225,7 @@ impl Bridge {
         }
         let closing = self.shared.members.iter().map(|member| member.participant.close());
         futures_util::future::join_all(closing).await;
-        self.shared.journal.close().await
+        self.shared.journal.close()
     }
 }
 

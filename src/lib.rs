@@ -3,14 +3,22 @@
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
+mod bridge;
 pub mod config;
 pub mod error;
 pub mod id;
 pub mod journal;
 pub mod participant;
 pub mod protocol;
+pub mod resolver;
+pub mod transaction;
 
+pub use bridge::Bridge;
 pub use config::Config;
 pub use error::{Error, ErrorKind, Result};
+pub use id::TransactionId;
 pub use mysql_async;
+pub use protocol::Outcome;
+pub use resolver::{ParticipantStatus, Status};
 pub use tokio_postgres;
+pub use transaction::{CommitError, Committed, Options, Transaction};

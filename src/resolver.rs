@@ -101,7 +101,8 @@ impl Resolver {
     /// Who holds the journal, when it is only read and somebody does.
     pub fn holder(&self) -> Option<String> {
         match &self.store {
-            Store::Offline(offline) => offline.holder().map(str::to_owned),
+            Store::Offline(offline) if offline.in_use => offline.holder.clone(),
+            Store::Offline(_) => None,
             Store::Live(_) | Store::Locked(_) => None,
         }
     }
@@ -111,8 +112,9 @@ impl Resolver {
     /// # Cancel safety
     /// May be dropped at any point.
     pub async fn observe(&self) -> View {
+        // Before the first scan: of what is decided later, the scans say nothing.
+        let mut observation = Observation::new(&self.store);
         let participants = join_all(self.participants.iter().map(|one| self.look(&**one))).await;
-        let mut observation = Observation::new();
         for (seen, scan) in &participants {
             observation.scanned(seen.name, scan.clone());
         }
@@ -338,7 +340,7 @@ impl Resolver {
     pub async fn close(self) -> Result<()> {
         join_all(self.participants.iter().map(|participant| participant.close())).await;
         match self.store {
-            Store::Locked(journal) => journal.close().await,
+            Store::Locked(journal) => journal.close(),
             Store::Live(_) | Store::Offline(_) => Ok(()),
         }
     }

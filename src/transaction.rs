@@ -22,8 +22,8 @@ use crate::bridge::{Enlisted, Job, Member, Shared, Verdict, pump};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ParticipantName, TransactionId};
 use crate::participant::mysql::MysqlBranch;
-use crate::participant::postgres::PostgresBranch;
-use crate::participant::{BeginOptions, Branch, Isolation};
+use crate::participant::postgres::{self, PostgresBranch};
+use crate::participant::{BeginOptions, Isolation};
 use crate::protocol::{self, Acknowledge, Input, Mode, Outcome};
 use std::any::Any;
 use std::fmt;
@@ -208,8 +208,8 @@ impl Transaction {
     /// # Cancel safety
     /// A branch whose begin was cut off is closed, and begun anew by the next call.
     pub async fn postgres(&self, participant: &str) -> Result<PostgresBranch<'_>> {
-        let client = self.lend(participant, "postgres").await?;
-        Ok(PostgresBranch::new(client))
+        let lent: Arc<postgres::Lent> = self.lend(participant, "postgres").await?;
+        lent.client().map(PostgresBranch::new)
     }
 
     /// The branch on a MySQL or MariaDB participant, begun on first use.
@@ -225,7 +225,7 @@ impl Transaction {
     /// As [`postgres`](Self::postgres).
     pub async fn mysql(&self, participant: &str) -> Result<MysqlBranch<'_>> {
         let lent = self.lend(participant, "mysql").await?;
-        Ok(MysqlBranch::lock(lent).await)
+        MysqlBranch::lock(lent).await
     }
 
     /// The branch on a participant of another kind, begun on first use: what its

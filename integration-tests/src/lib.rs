@@ -7,6 +7,7 @@
 //! [`each_pair!`]: they end in `::postgres`, `::mariadb`, `::mysql`, `::postgres_mariadb` or `::postgres_mysql`, by
 //! which `scripts/test` counts what ran where.
 
+pub mod conformance;
 pub mod servers;
 
 /// One test for each server: `each_server! { async fn name(flavor) { .. } }`, with [`Flavor`](servers::Flavor).

@@ -178,10 +178,10 @@ impl Pump {
             Output::CommitOnePhase(id) => {
                 // Sent, it cannot be called back: its own answer decides, not the clock.
                 self.timer = None;
-                self.finish(id, Branch::commit_one_phase);
+                self.finish(id, |branch| branch.commit_one_phase());
             }
-            Output::Commit(id) => self.finish(id, Branch::commit),
-            Output::RollBack(id) => self.finish(id, Branch::roll_back),
+            Output::Commit(id) => self.finish(id, |branch| branch.commit()),
+            Output::RollBack(id) => self.finish(id, |branch| branch.roll_back()),
             Output::Append(record) => self.append(record),
             Output::Note(record) => self.shared.journal.note(record),
             Output::Leave(id) => self.leave(id),

@@ -211,8 +211,7 @@ pub trait Branch: Send {
     /// What the server knows it by.
     fn id(&self) -> BranchId;
 
-    /// What the application works through, to be downcast: `tokio_postgres::Client`,
-    /// `mysql::Lent`, or an own type.
+    /// What the application works through, to be downcast: `postgres::Lent`, `mysql::Lent`, or an own type.
     fn handle(&self) -> Arc<dyn Any + Send + Sync>;
 
     /// Phase one: proves that the branch's transaction is still the one that was begun, writes the witness,

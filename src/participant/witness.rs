@@ -54,7 +54,8 @@ impl Kind {
     /// What the row says of its branch.
     pub fn evidence(self) -> Evidence {
         match self {
-            Self::Decided | Self::OnePhase | Self::Anchor => Evidence::Committed,
+            Self::Decided | Self::Anchor => Evidence::Committed,
+            Self::OnePhase => Evidence::CommittedAlone,
             Self::Fence => Evidence::Never,
         }
     }

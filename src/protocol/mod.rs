@@ -6,3 +6,9 @@ pub mod recovery;
 
 pub use coordinator::Coordinator;
 pub use message::*;
+
+#[cfg(test)]
+mod transcripts;
+
+#[cfg(test)]
+mod explorer;

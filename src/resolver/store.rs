@@ -22,7 +22,7 @@ impl Store {
         match self {
             Self::Live(shared) => shared.journal.image(look),
             Self::Locked(journal) => journal.image(look),
-            Self::Offline(offline) => look(offline.image()),
+            Self::Offline(offline) => look(&offline.image),
         }
     }
 
@@ -37,7 +37,7 @@ impl Store {
 
     /// The lineage that the journal knows a participant by.
     pub fn lineage(&self, participant: ParticipantName) -> Option<Lineage> {
-        self.image(|image| image.lineage(participant))
+        self.image(|image| image.participant(participant).map(|known| known.lineage))
     }
 
     /// What the running incarnation knows of one of its own transactions; `None` of any other.
@@ -60,7 +60,7 @@ impl Memory for Store {
             Self::Locked(_) => false,
             // Whoever holds the journal may be at work on anything of its incarnation.
             Self::Offline(offline) => {
-                offline.holder().is_some() && offline.image().latest_incarnation() == Some(id.incarnation)
+                offline.in_use && offline.latest_incarnation() == Some(id.incarnation)
             }
         }
     }
@@ -72,6 +72,9 @@ impl Memory for Store {
             None if image.is_committed(id) => Recalled::Finished,
             None => Recalled::Nothing,
         });
+        if recalled == Recalled::Nothing && matches!(self, Self::Offline(offline) if offline.is_in_doubt(id)) {
+            return Recalled::Unsure;
+        }
         let failed = self.journal().is_some_and(|journal| journal.is_poisoned().is_some());
         // A failed journal may hold the decision that it could not confirm.
         if recalled == Recalled::Nothing && undecided && failed { Recalled::Unsure } else { recalled }

@@ -23,7 +23,8 @@ pub(super) const WRITABLE: &str = "handfast:writable:";
 ///
 /// A role with `synchronous_commit = off` loses answered commits. PREPARE TRANSACTION and COMMIT PREPARED are
 /// durable at any setting. <https://www.postgresql.org/docs/current/runtime-config-wal.html>
-const DURABLE: &str = "CASE pg_catalog.current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END";
+const DURABLE: &str =
+    "CASE pg_catalog.current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END";
 
 /// Undoes what the last user of a session left behind outside transactions (D49), in front of the next BEGIN.
 ///
@@ -52,8 +53,7 @@ pub(super) struct Sql {
 impl Sql {
     pub(super) fn new(schema: String, witness_on: bool) -> Self {
         let dialect = Dialect::Postgres;
-        let (witness, incarnation) =
-            (dialect.table(&schema, WITNESS_TABLE), dialect.table(&schema, INCARNATION_TABLE));
+        let (witness, incarnation) = (dialect.table(&schema, WITNESS_TABLE), dialect.table(&schema, INCARNATION_TABLE));
         Self { schema, witness, incarnation, witness_on }
     }
 
@@ -82,9 +82,8 @@ impl Sql {
     /// PREPARE TRANSACTION and COMMIT then answer *success*, do a rollback, and the driver hides the tag. The
     /// process id keeps the cast from being evaluated when the statement is planned.
     pub(super) fn guard(branch: &BranchId, nonce: &str, mode: Mode) -> String {
-        let fail = |text: &str| {
-            format!("pg_catalog.concat('{text}{nonce}:', pg_catalog.pg_backend_pid())::pg_catalog.int4")
-        };
+        let fail =
+            |text: &str| format!("pg_catalog.concat('{text}{nonce}:', pg_catalog.pg_backend_pid())::pg_catalog.int4");
         let writable = match mode {
             Mode::Writer => String::new(),
             Mode::ReadOnly => format!(
@@ -157,7 +156,9 @@ impl Sql {
     pub(super) fn look(&self, branch: &BranchId) -> String {
         let Key { incarnation, sequence, branch } = Key::from(branch);
         let table = &self.witness;
-        format!("SELECT kind FROM {table} WHERE (incarnation, sequence, branch) = ({incarnation}, {sequence}, {branch})")
+        format!(
+            "SELECT kind FROM {table} WHERE (incarnation, sequence, branch) = ({incarnation}, {sequence}, {branch})"
+        )
     }
 
     /// The fence, where no row is. It waits for whoever holds the key, as long as `lock_timeout` lets it.

@@ -11,12 +11,15 @@
 //!    ([`Observation::committed`] and its like), and step 2 is repeated until no work is left. Then [`Plan::notes`]
 //!    are written and the observation is thrown away.
 //!
-//! Two rules of order make this safe beside a coordinator that is at work in the same process:
+//! Three rules of order make this safe beside a coordinator that is at work in the same process:
 //!
 //! * **The scan comes before the memory.** A branch that a scan shows, and whose transaction is not live *afterwards*,
 //!   belongs to a transaction that has ended: ids never come twice, so it cannot become live again. The other way
 //!   round, a transaction begun between the two would look like a dead one without a record, and be rolled back.
 //!   [`plan`] takes finished scans and reads the [`Memory`] itself, so the wrong order cannot be written.
+//! * **Absence needs the opposite.** That a decided branch is not listed says that it has ended only when the decision
+//!   was there before the scan: otherwise it may have been prepared in between. So [`Observation::new`] notes the open
+//!   decisions before the first scan, and a younger one waits for the next pass.
 //! * **A transaction stops being live only after its record is there.** So [`plan`] asks [`Memory::is_live`] first and
 //!   [`Memory::recall`] second, and a memory that changes in between is no danger.
 //!

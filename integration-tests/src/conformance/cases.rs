@@ -1,0 +1,15 @@
+//! The cases: each begins with an empty database of a kind.
+//!
+//! Where the name of a failure of other systems is behind a case, its number is given (D1 to D50).
+
+mod ends;
+mod losses;
+mod outside;
+mod registration;
+mod sessions;
+
+pub use ends::*;
+pub use losses::*;
+pub use outside::*;
+pub use registration::*;
+pub use sessions::*;

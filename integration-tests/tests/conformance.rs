@@ -1,0 +1,64 @@
+//! The conformance suite, run for every kind of participant.
+
+use integration_tests::conformance::{Harness, MemoryHarness, PostgresHarness, cases};
+use integration_tests::servers::{Flavor, is_available, runtime};
+
+/// One test for each case and kind: `case::kind`.
+macro_rules! conformance {
+    ($($case:ident)*) => {$(
+        mod $case {
+            use super::*;
+
+            #[test]
+            fn memory() {
+                runtime().block_on(async { cases::$case(&MemoryHarness::new().await).await });
+            }
+
+            #[test]
+            fn postgres() {
+                if is_available(Flavor::Postgres) {
+                    runtime().block_on(async { cases::$case(&PostgresHarness::new().await).await });
+                }
+            }
+        }
+    )*};
+}
+
+conformance! {
+    prepared_then_committed
+    prepared_then_rolled_back
+    rolled_back_unprepared
+    an_empty_branch_is_a_branch
+    a_failed_statement_votes_no
+    one_phase_commits
+    one_phase_of_a_failed_branch_is_rolled_back
+    read_only_branches_end_in_phase_one
+    read_only_branches_cannot_write
+    calls_out_of_order_are_unknown
+    without_a_witness
+    the_application_ended_the_transaction
+    killed_before_prepare
+    killed_after_prepare
+    finished_by_hand
+    a_dropped_prepare_is_rolled_back
+    ids_survive_the_list
+    foreign_branches_are_left_alone
+    the_truth_table_of_evidence
+    a_fence_stops_a_late_branch
+    finished_from_outside
+    unknown_branches_are_unknown
+    sessions_are_ended_by_name
+    an_ended_session_leaves_its_promise
+    the_lineage_is_made_once
+    opened_at_once_they_agree
+    another_lineage_is_refused
+    nothing_begins_unregistered
+    two_participants_share_a_server
+    sessions_are_clean_when_reused
+    a_dropped_branch_frees_its_locks
+    a_dropped_branch_frees_its_locks_while_it_waits
+    a_session_lost_in_the_pool_is_replaced
+    a_deadlock_is_to_be_retried
+    a_wait_for_a_lock_ends
+    close_leaves_no_session
+}

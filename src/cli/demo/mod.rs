@@ -1,0 +1,82 @@
+//! `handfast demo`: the newcomer's first minute.
+//!
+//! Starts a throwaway PostgreSQL and a throwaway MySQL or MariaDB, lets an application (a process of its own, see
+//! [`application`]) move money from the one to the other from several tasks, and meanwhile kills the application and
+//! both servers with SIGKILL at random moments. The application writes down each transaction before it begins and each
+//! answer it gets; at the end those answers are held against what the databases really hold (see [`audit`]).
+//!
+//! Nothing is assumed: the three zeros at the end are counted. Everything that was started or made is gone at the end,
+//! on Ctrl-C as well.
+
+pub mod application;
+mod answers;
+mod audit;
+mod chaos;
+mod stage;
+
+use super::args::{DemoArgs, Format};
+use crate::error::{Error, ErrorKind, Result};
+use audit::Summary;
+use chaos::Chaos;
+use indicatif::{ProgressBar, ProgressStyle};
+use stage::Stage;
+use std::time::Duration;
+
+/// Runs the demo: whether nothing was lost, invented or left behind.
+///
+/// # Errors
+/// When servers are missing or do not start, when the application cannot be kept running, and on Ctrl-C.
+pub async fn run(args: &DemoArgs, format: Format) -> Result<bool> {
+    tokio::select! {
+        done = play(args, format) => done,
+        // Dropping the play ends what it started and removes what it made.
+        _ = tokio::signal::ctrl_c() => Err(Error::new(ErrorKind::Closed, "interrupted; everything was removed")),
+    }
+}
+
+async fn play(args: &DemoArgs, format: Format) -> Result<bool> {
+    let seed = args.seed.unwrap_or_else(|| u64::from(std::process::id()) << 16 | u64::from(args.seconds as u16));
+    let bar = progress(args.seconds);
+    bar.set_message("starting two servers");
+    let stage = Stage::set(&args.servers).await?;
+    bar.println(format!("{}", stage.describe()));
+    let kills = Chaos::new(&stage, seed).run(Duration::from_secs(args.seconds), &bar).await?;
+    bar.set_message("recovering and counting");
+    let summary = Summary::count(&stage, seed, kills).await?;
+    bar.finish_and_clear();
+    match format {
+        Format::Text => print!("{summary}"),
+        Format::Json => println!("{}", serde_json::to_string_pretty(&summary).expect("counts and texts serialize")),
+    }
+    Ok(summary.is_clean())
+}
+
+fn progress(seconds: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("[{elapsed}/{len}s] {bar:30} {msg}").expect("the template is well formed");
+    let bar = ProgressBar::new(seconds).with_style(style);
+    bar.enable_steady_tick(Duration::from_millis(250));
+    bar
+}
+
+/// Numbers that look random and come again with the same seed (splitmix64, Steele, Lea and Flood 2014).
+#[derive(Debug, Clone)]
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number from 0 up to and without `sides`.
+    pub fn roll(&mut self, sides: u64) -> u64 {
+        self.next() % sides
+    }
+}

@@ -1,0 +1,7 @@
+//! The journal against disks that lose, tear, lie, fill up and fail.
+
+mod disk;
+mod document;
+mod files;
+mod samples;
+mod torture;

@@ -1,0 +1,211 @@
+//! The database in memory: its rows, locks, sessions and prepared branches, as a value under one lock.
+
+use super::{Fault, Step};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{BranchId, Incarnation, JournalId, Lineage, NodeName, SessionName};
+use crate::participant::witness::{Key, Kind};
+use crate::participant::{Evidence, Question};
+use crate::protocol::Vote;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) next: u64,
+    pub(super) rows: BTreeMap<i64, i64>,
+    pub(super) witness: BTreeMap<Key, Kind>,
+    pub(super) lineage: Option<Lineage>,
+    pub(super) incarnations: BTreeMap<(NodeName, Incarnation, u16), JournalId>,
+    pub(super) sessions: BTreeMap<u64, Session>,
+    pub(super) prepared: BTreeMap<String, Work>,
+    /// Which transaction holds a row, and which waits for one.
+    pub(super) locks: BTreeMap<i64, u64>,
+    pub(super) waits: BTreeMap<u64, i64>,
+    pub(super) faults: BTreeMap<Step, VecDeque<Fault>>,
+}
+
+pub(super) struct Session {
+    pub(super) name: SessionName,
+    pub(super) work: Option<Work>,
+}
+
+/// A transaction's work.
+pub(super) struct Work {
+    pub(super) number: u64,
+    /// The branch it was begun for: the guard.
+    pub(super) marker: Option<BranchId>,
+    pub(super) writable: bool,
+    pub(super) failed: bool,
+    pub(super) writes: BTreeMap<i64, i64>,
+    pub(super) witness: Option<(Key, Kind)>,
+}
+
+pub(super) fn lost() -> Error {
+    Error::new(ErrorKind::Unavailable, "the session is lost")
+}
+
+pub(super) fn failed() -> Error {
+    Error::new(ErrorKind::Statement, "a statement failed: the transaction can only be rolled back")
+}
+
+impl State {
+    pub(super) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    pub(super) fn begin(&mut self, session: u64, marker: Option<BranchId>, writable: bool) -> Result<()> {
+        let number = self.number();
+        let session = self.sessions.get_mut(&session).ok_or_else(lost)?;
+        let work = Work { number, marker, writable, failed: false, writes: BTreeMap::new(), witness: None };
+        session.work = Some(work);
+        Ok(())
+    }
+
+    pub(super) fn work(&mut self, session: u64) -> Result<&mut Work> {
+        let none = || Error::new(ErrorKind::Statement, "no transaction is open");
+        self.sessions.get_mut(&session).ok_or_else(lost)?.work.as_mut().ok_or_else(none)
+    }
+
+    pub(super) fn take_work(&mut self, session: u64) -> Option<Work> {
+        self.sessions.get_mut(&session)?.work.take()
+    }
+
+    pub(super) fn apply(&mut self, work: Work) {
+        self.locks.retain(|_, holder| *holder != work.number);
+        self.rows.extend(work.writes);
+        self.witness.extend(work.witness);
+    }
+
+    pub(super) fn discard(&mut self, work: &Work) {
+        self.locks.retain(|_, holder| *holder != work.number);
+        self.waits.remove(&work.number);
+    }
+
+    pub(super) fn end_session(&mut self, session: u64) -> bool {
+        let Some(ended) = self.sessions.remove(&session) else { return false };
+        if let Some(work) = ended.work {
+            self.discard(&work);
+        }
+        true
+    }
+
+    /// Whether waiting for a row would close a circle of transactions that wait for each other.
+    pub(super) fn is_deadlock(&self, waiting: u64, row: i64) -> bool {
+        let mut seen = BTreeSet::new();
+        let mut row = row;
+        while let Some(holder) = self.locks.get(&row) {
+            if *holder == waiting {
+                return true;
+            }
+            match self.waits.get(holder) {
+                Some(next) if seen.insert(*holder) => row = *next,
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// One attempt to write: `None` means wait.
+    pub(super) fn write(&mut self, session: u64, row: i64, value: i64) -> Option<Result<()>> {
+        let work = match self.work(session) {
+            Ok(work) if work.failed || !work.writable => return Some(self.fail(session, failed())),
+            Ok(work) => work.number,
+            Err(error) => return Some(Err(error)),
+        };
+        match self.locks.get(&row) {
+            Some(holder) if *holder != work => {
+                if self.is_deadlock(work, row) {
+                    return Some(self.fail(session, Error::new(ErrorKind::Retry, "deadlock")));
+                }
+                self.waits.insert(work, row);
+                None
+            }
+            _ => {
+                self.waits.remove(&work);
+                self.locks.insert(row, work);
+                Some(self.work(session).map(|work| {
+                    work.writes.insert(row, value);
+                }))
+            }
+        }
+    }
+
+    pub(super) fn fail(&mut self, session: u64, error: Error) -> Result<()> {
+        let work = self.work(session)?;
+        work.failed = true;
+        let number = work.number;
+        self.waits.remove(&number);
+        Err(error)
+    }
+
+    /// Takes the branch's transaction off its session, when it is still the one that was begun and unharmed.
+    pub(super) fn guarded(&mut self, session: u64, branch: &BranchId) -> Result<Work, Vote> {
+        if !self.sessions.contains_key(&session) {
+            return Err(Vote::Unknown);
+        }
+        let Some(work) = self.take_work(session) else { return Err(Vote::Lost) };
+        let vote = match work.marker {
+            Some(marker) if marker == *branch && !work.failed => return Ok(work),
+            Some(marker) if marker == *branch => Vote::No,
+            _ => Vote::Lost,
+        };
+        self.discard(&work);
+        Err(vote)
+    }
+
+    /// Gives the work its witness, unless a fence or another's witness is in its place.
+    pub(super) fn attest(&mut self, mut work: Work, branch: &BranchId, kind: Kind, on: bool) -> Result<Work, Vote> {
+        if !work.writable || self.witness.contains_key(&Key::from(branch)) {
+            self.discard(&work);
+            return Err(Vote::No);
+        }
+        work.witness = on.then(|| (Key::from(branch), kind));
+        Ok(work)
+    }
+
+    pub(super) fn prepare(&mut self, session: u64, branch: &BranchId, witness: bool) -> Result<(), Vote> {
+        let work = self.guarded(session, branch)?;
+        let work = self.attest(work, branch, Kind::Decided, witness)?;
+        self.prepared.insert(branch.to_string(), work);
+        Ok(())
+    }
+
+    pub(super) fn commit_one_phase(&mut self, session: u64, branch: &BranchId, witness: bool) -> Result<(), Vote> {
+        let work = self.guarded(session, branch)?;
+        let work = self.attest(work, branch, Kind::OnePhase, witness)?;
+        self.apply(work);
+        Ok(())
+    }
+
+    pub(super) fn commit_prepared(&mut self, name: &str) -> Result<()> {
+        let work = self.prepared.remove(name).ok_or_else(|| unknown(name))?;
+        self.apply(work);
+        Ok(())
+    }
+
+    pub(super) fn roll_back_prepared(&mut self, name: &str) -> Result<()> {
+        let work = self.prepared.remove(name).ok_or_else(|| unknown(name))?;
+        self.discard(&work);
+        Ok(())
+    }
+
+    pub(super) fn ask(&mut self, branch: &BranchId, question: Question) -> Evidence {
+        let key = Key::from(branch);
+        if let Some(kind) = self.witness.get(&key) {
+            return kind.evidence();
+        }
+        let held = self.prepared.values().any(|work| work.witness.is_some_and(|(held, _)| held == key));
+        match question {
+            Question::Look => Evidence::Nothing,
+            Question::Fence if held => Evidence::Blocked,
+            Question::Fence => {
+                self.witness.insert(key, Kind::Fence);
+                Evidence::Never
+            }
+        }
+    }
+}
+
+pub(super) fn unknown(name: &str) -> Error {
+    Error::new(ErrorKind::Statement, format!("prepared branch {name} does not exist"))
+}

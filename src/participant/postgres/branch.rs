@@ -1,0 +1,392 @@
+//! A branch: one transaction on one session, and what each answer proves of it.
+//!
+//! | answer to the question of phase one | what else could have produced it | so |
+//! |---|---|---|
+//! | our nonce, then success of every statement | nothing: a failed statement ends the text | `Prepared` |
+//! | the guard's own text | nothing: it holds our nonce | `Lost` |
+//! | an error of a statement | a success that something behind it spoiled | `ROLLBACK`, then look that nothing is there: `No` |
+//! | a fatal error, a lost connection, anything else | a prepare that succeeded | `Unknown` |
+//!
+//! A session answers in the order in which it was asked. That is why a rollback may follow a prepare whose answer is
+//! missing: *does not exist* then proves that the prepare did not and will not happen.
+//!
+//! One thing stays unseen. An application that commits by its own `COMMIT`, begins anew and then runs into an error
+//! is told that the branch rolled back: in an aborted transaction the server evaluates no guard.
+
+use super::Lent;
+use super::error::{PgError, explain, is_guard, is_of, is_out_of_slots, is_refusal};
+use super::session::Lease;
+use super::sql::{LOST, Question, ROLLBACK, Sql};
+use crate::error::{Error, ErrorKind};
+use crate::id::{BranchId, ParticipantName};
+use crate::participant::witness::Kind;
+use crate::participant::{Answer, BoxFuture, Branch};
+use crate::protocol::{Finish, Mode, Vote};
+use futures_util::future::join;
+use std::any::Any;
+use std::sync::Arc;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+/// How far a branch is, by what was answered, never by what was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The application works in it.
+    Open,
+    /// PREPARE TRANSACTION was sent and not answered clearly.
+    Asked,
+    /// It is prepared.
+    Prepared,
+    /// Proven to be rolled back.
+    RolledBack,
+    /// Proven to be committed.
+    Committed,
+    /// Out of this session's hands: lost, or the answer that decides is missing.
+    Left,
+}
+
+/// A transaction on a session.
+pub(super) struct PostgresTransaction {
+    name: ParticipantName,
+    id: BranchId,
+    mode: Mode,
+    sql: Arc<Sql>,
+    nonce: u64,
+    state: State,
+    /// `None` once the session was given back or closed.
+    lease: Option<Lease>,
+    lent: Arc<Lent>,
+}
+
+/// What a failed branch left behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trace {
+    /// Nothing: neither prepared nor committed.
+    Nothing,
+    /// A prepared transaction of its name.
+    Prepared,
+    /// A witness that it committed alone.
+    CommittedAlone,
+    /// A witness that it was prepared and committed, by whomever.
+    Committed,
+}
+
+impl PostgresTransaction {
+    pub(super) fn new(
+        name: ParticipantName,
+        id: BranchId,
+        mode: Mode,
+        sql: Arc<Sql>,
+        nonce: u64,
+        lease: Lease,
+    ) -> Self {
+        let lent = Lent::new(lease.client().clone());
+        Self { name, id, mode, sql, nonce, state: State::Open, lease: Some(lease), lent }
+    }
+
+    fn client(&self) -> Option<Arc<Client>> {
+        self.lease.as_ref().map(|lease| lease.client().clone())
+    }
+
+    /// The session is free again.
+    fn release(&mut self, state: State) {
+        self.state = state;
+        self.lent.revoke();
+        if let Some(lease) = self.lease.take() {
+            lease.release();
+        }
+    }
+
+    /// The session is of no more use.
+    fn leave(&mut self) {
+        self.state = State::Left;
+        self.lent.revoke();
+        if let Some(lease) = self.lease.take() {
+            lease.close();
+        }
+    }
+
+    fn explain(&self, doing: &str, error: PgError) -> Error {
+        explain(self.name, doing, error)
+    }
+
+    fn error(&self, kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error::new(kind, message).at(self.name)
+    }
+
+    /// The answer to a call out of order: nothing was sent.
+    fn out_of_order<T>(&self, value: T, call: &str) -> Answer<T> {
+        let message = format!("{call} was asked of branch {} while it is {:?}", self.id, self.state);
+        Answer::because(value, self.error(ErrorKind::Closed, message))
+    }
+
+    fn lost<T>(&mut self, value: T, error: PgError) -> Answer<T> {
+        self.leave();
+        let message = "the application ended the branch's transaction by itself: its work may be committed";
+        Answer::because(value, self.error(ErrorKind::Statement, message).because(error))
+    }
+
+    /// Sends a question and lets nothing but its own whole answer count.
+    async fn ask(&self, client: &Client, question: &Question) -> Result<bool, PgError> {
+        let messages = client.simple_query(&question.text).await?;
+        let completed = messages.iter().filter(|m| matches!(m, SimpleQueryMessage::CommandComplete(_))).count();
+        Ok(rows(&messages).next() == Some(&question.nonce) && completed == question.statements)
+    }
+
+    /// After a statement was refused: ends the transaction and looks for what is left of the branch.
+    ///
+    /// Should the text have been refused *behind* the step that counts, it is found here.
+    async fn prove_gone(&self, client: &Client) -> Result<Trace, PgError> {
+        let traces = self.sql.traces(&self.id);
+        let (ended, found) = join(client.batch_execute(ROLLBACK), client.simple_query(&traces)).await;
+        ended?;
+        Ok(rows(&found?).fold(Trace::Nothing, |trace, found| match found {
+            "prepared" => Trace::Prepared,
+            _ if trace == Trace::Prepared || found == Kind::Fence.as_str() => trace,
+            _ if found == Kind::OnePhase.as_str() => Trace::CommittedAlone,
+            _ => Trace::Committed,
+        }))
+    }
+
+    async fn do_prepare(&mut self) -> Answer<Vote> {
+        let (State::Open, Mode::Writer, Some(client)) = (self.state, self.mode, self.client()) else {
+            return self.out_of_order(Vote::Unknown, "prepare");
+        };
+        self.state = State::Asked;
+        let question = self.sql.prepare(&self.id, self.nonce);
+        match self.ask(&client, &question).await {
+            Ok(true) => {
+                self.state = State::Prepared;
+                Answer::good(Vote::Prepared)
+            }
+            Ok(false) => self.misunderstood(Vote::Unknown),
+            Err(error) if is_guard(&error, LOST, &question.nonce) => self.lost(Vote::Lost, error),
+            Err(error) if is_refusal(&error) => self.prepare_refused(client, error).await,
+            Err(error) => Answer::because(Vote::Unknown, self.explain("the prepare has no clear answer", error)),
+        }
+    }
+
+    fn misunderstood<T>(&mut self, value: T) -> Answer<T> {
+        self.leave();
+        Answer::because(value, self.error(ErrorKind::Unavailable, "the server's answer is not one to what was asked"))
+    }
+
+    async fn prepare_refused(&mut self, client: Arc<Client>, error: PgError) -> Answer<Vote> {
+        let gone = matches!(self.prove_gone(&client).await, Ok(Trace::Nothing));
+        let slots = if is_out_of_slots(&error) { client.simple_query(Sql::SLOTS).await.ok() } else { None };
+        drop(client);
+        let mut doing = String::from("the branch cannot be prepared");
+        if let Some(slots) = slots.as_deref().and_then(|messages| rows(messages).next()) {
+            doing = format!("{doing} (max_prepared_transactions {slots})");
+        }
+        let cause = self.explain(&doing, error);
+        if gone {
+            self.release(State::RolledBack);
+            Answer::because(Vote::No, cause)
+        } else {
+            self.leave();
+            Answer::because(Vote::Unknown, cause)
+        }
+    }
+
+    async fn do_end_read_only(&mut self) -> Answer<Vote> {
+        let (State::Open, Mode::ReadOnly, Some(client)) = (self.state, self.mode, self.client()) else {
+            return self.out_of_order(Vote::Unknown, "end_read_only");
+        };
+        self.state = State::Left;
+        let question = Sql::end_read_only(&self.id, self.nonce);
+        let answer = self.ask(&client, &question).await;
+        match answer {
+            Ok(true) => {
+                drop(client);
+                self.release(State::Committed);
+                Answer::good(Vote::ReadOnly)
+            }
+            Ok(false) => self.misunderstood(Vote::Unknown),
+            Err(error) if is_guard(&error, LOST, &question.nonce) => self.lost(Vote::Lost, error),
+            Err(error) if is_refusal(&error) => {
+                let ended = client.batch_execute(ROLLBACK).await.is_ok();
+                drop(client);
+                let cause = self.explain("the read-only branch cannot be committed", error);
+                if ended {
+                    self.release(State::RolledBack)
+                } else {
+                    self.leave()
+                }
+                Answer::because(if ended { Vote::No } else { Vote::Unknown }, cause)
+            }
+            Err(error) => {
+                self.leave();
+                Answer::because(Vote::Unknown, self.explain("the commit has no clear answer", error))
+            }
+        }
+    }
+
+    async fn do_commit_one_phase(&mut self) -> Answer<Finish> {
+        let (State::Open, Mode::Writer, Some(client)) = (self.state, self.mode, self.client()) else {
+            return self.out_of_order(Finish::Unknown, "commit_one_phase");
+        };
+        self.state = State::Left;
+        let question = self.sql.one_phase(&self.id, self.nonce);
+        let answer = self.ask(&client, &question).await;
+        match answer {
+            Ok(true) => {
+                drop(client);
+                self.release(State::Committed);
+                Answer::good(Finish::Done)
+            }
+            Ok(false) => self.misunderstood(Finish::Unknown),
+            Err(error) if is_guard(&error, LOST, &question.nonce) => self.lost(Finish::Lost, error),
+            Err(error) if is_refusal(&error) => self.one_phase_refused(client, error).await,
+            Err(error) => {
+                self.leave();
+                Answer::because(Finish::Unknown, self.explain("the commit has no clear answer", error))
+            }
+        }
+    }
+
+    async fn one_phase_refused(&mut self, client: Arc<Client>, error: PgError) -> Answer<Finish> {
+        let trace = self.prove_gone(&client).await;
+        drop(client);
+        let cause = self.explain("the branch cannot be committed", error);
+        match trace {
+            Ok(Trace::Nothing) => {
+                self.release(State::RolledBack);
+                Answer::because(Finish::RolledBack, cause)
+            }
+            Ok(Trace::CommittedAlone) => {
+                self.release(State::Committed);
+                Answer::because(Finish::Done, cause)
+            }
+            Ok(Trace::Prepared | Trace::Committed) | Err(_) => {
+                self.leave();
+                Answer::because(Finish::Unknown, cause)
+            }
+        }
+    }
+
+    async fn do_commit(&mut self) -> Answer<Finish> {
+        let (State::Prepared, Some(client)) = (self.state, self.client()) else {
+            return self.out_of_order(Finish::Unknown, "commit");
+        };
+        self.state = State::Left;
+        let answer = client.batch_execute(&Sql::commit_prepared(&self.id)).await;
+        drop(client);
+        match answer {
+            Ok(()) => {
+                self.release(State::Committed);
+                Answer::good(Finish::Done)
+            }
+            // Refused or not: what became of it is for the resolver to find out (D03, D05).
+            Err(error) => {
+                self.leave();
+                Answer::because(Finish::Unknown, self.explain("COMMIT PREPARED was not answered positively", error))
+            }
+        }
+    }
+
+    async fn do_roll_back(&mut self) -> Answer<Finish> {
+        match (self.state, self.client()) {
+            (State::RolledBack, _) => Answer::good(Finish::Done),
+            (State::Open, Some(client)) => self.roll_back_open(client).await,
+            (State::Asked | State::Prepared, Some(client)) => self.roll_back_prepared(client).await,
+            _ => self.out_of_order(Finish::Unknown, "roll_back"),
+        }
+    }
+
+    /// Rolls back what was never asked to prepare, with the guard in front: the application may have committed it.
+    async fn roll_back_open(&mut self, client: Arc<Client>) -> Answer<Finish> {
+        let nonce = format!("{:016x}", self.nonce);
+        let guard = Sql::guard(&self.id, &nonce, Mode::Writer);
+        let (guarded, ended) = join(client.simple_query(&guard), client.batch_execute(ROLLBACK)).await;
+        drop(client);
+        let refused = guarded.as_ref().err().is_none_or(is_refusal);
+        match (guarded, ended) {
+            (Err(error), _) if is_guard(&error, LOST, &nonce) => self.lost(Finish::Unknown, error),
+            // An aborted transaction refuses the guard, too, and ends like any other.
+            (_, Ok(())) if refused => {
+                self.release(State::RolledBack);
+                Answer::good(Finish::Done)
+            }
+            (Err(error), Ok(())) | (_, Err(error)) => {
+                self.leave();
+                Answer::because(Finish::Unknown, self.explain("ROLLBACK was not answered positively", error))
+            }
+            (Ok(_), Ok(())) => unreachable!("a guard without an error counts as passed"),
+        }
+    }
+
+    /// Rolls back what may be prepared. The ROLLBACK in front ends what the prepare may have left open.
+    async fn roll_back_prepared(&mut self, client: Arc<Client>) -> Answer<Finish> {
+        let statement = Sql::rollback_prepared(&self.id);
+        let (_, ended) = join(client.batch_execute(ROLLBACK), client.batch_execute(&statement)).await;
+        let error = match ended {
+            Ok(()) => {
+                drop(client);
+                self.release(State::RolledBack);
+                return Answer::good(Finish::Done);
+            }
+            Err(error) => error,
+        };
+        // Never prepared, or ended by somebody else: by a rollback as was asked, unless there is a witness.
+        let gone =
+            is_of(&error, &SqlState::UNDEFINED_OBJECT) && matches!(self.prove_gone(&client).await, Ok(Trace::Nothing));
+        drop(client);
+        if gone {
+            self.release(State::RolledBack);
+            return Answer::good(Finish::Done);
+        }
+        self.leave();
+        Answer::because(Finish::Unknown, self.explain("ROLLBACK PREPARED was not answered positively", error))
+    }
+}
+
+/// The first column of each row.
+fn rows(messages: &[SimpleQueryMessage]) -> impl Iterator<Item = &str> {
+    messages.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.try_get(0).ok().flatten(),
+        _ => None,
+    })
+}
+
+impl Branch for PostgresTransaction {
+    fn id(&self) -> BranchId {
+        self.id
+    }
+
+    fn handle(&self) -> Arc<dyn Any + Send + Sync> {
+        self.lent.clone()
+    }
+
+    fn prepare(&mut self) -> BoxFuture<'_, Answer<Vote>> {
+        Box::pin(self.do_prepare())
+    }
+
+    fn end_read_only(&mut self) -> BoxFuture<'_, Answer<Vote>> {
+        Box::pin(self.do_end_read_only())
+    }
+
+    fn commit_one_phase(&mut self) -> BoxFuture<'_, Answer<Finish>> {
+        Box::pin(self.do_commit_one_phase())
+    }
+
+    fn commit(&mut self) -> BoxFuture<'_, Answer<Finish>> {
+        Box::pin(self.do_commit())
+    }
+
+    fn roll_back(&mut self) -> BoxFuture<'_, Answer<Finish>> {
+        Box::pin(self.do_roll_back())
+    }
+}
+
+impl Drop for PostgresTransaction {
+    fn drop(&mut self) {
+        self.lent.revoke();
+        let Some(lease) = self.lease.take() else { return };
+        match self.state {
+            // A promise stands, or an end of it is under way: cancelling could do no good.
+            State::Prepared | State::Left => lease.close(),
+            State::Open | State::Asked | State::RolledBack | State::Committed => drop(lease),
+        }
+    }
+}

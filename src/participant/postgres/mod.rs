@@ -1,0 +1,347 @@
+//! PostgreSQL as a participant, by PREPARE TRANSACTION.
+//!
+//! Four server facts shape what is sent (`sql.rs` has the statements, `branch.rs` what each answer proves):
+//!
+//! 1. In an aborted transaction, or outside any, PREPARE TRANSACTION and COMMIT answer *success*, and the driver
+//!    hides the command tag that would tell. So a **guard** goes in front: a `SELECT` that fails unless the session is
+//!    in the very transaction that was begun, which is marked by `SET LOCAL handfast.branch`.
+//!    <https://www.postgresql.org/docs/current/sql-prepare-transaction.html>
+//! 2. Only the role that prepared a transaction, or a superuser, can finish it, and only in the same database. So the
+//!    role is reset to the one that logged in before the prepare, and the list shows this database alone.
+//! 3. A missing answer says nothing. A fatal error can come right behind a success. So only refused statements are a
+//!    `No`, and only after a look that nothing is left.
+//! 4. COMMIT PREPARED of an unknown transaction is an error whether it was committed, rolled back or never there. So
+//!    each writing branch leaves a **witness** row, and recovery asks for that.
+//!
+//! The application works on sessions of a pool. The resolver has a connection of its own, so that recovery cannot
+//! starve behind the transactions that wait for it.
+//!
+//! What the application must not do: hold `PREPARE`d statements of its own names for the next user of a session to
+//! trip over (other session settings are reset), use what PREPARE TRANSACTION refuses (temporary tables, LISTEN and
+//! NOTIFY, cursors WITH HOLD: the commit is refused, cleanly), or set `handfast.branch`.
+
+mod branch;
+mod control;
+mod error;
+mod lent;
+mod session;
+mod setup;
+mod sql;
+
+use self::branch::PostgresTransaction;
+use self::control::Control;
+use self::error::explain;
+pub use self::lent::{Lent, PostgresBranch};
+use self::session::{Connector, Lease, Sessions, Slots};
+use self::setup::Setup;
+use self::sql::Sql;
+use super::witness;
+use super::{
+    Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
+};
+use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId, hex};
+use crate::protocol::Finish;
+use deadpool::managed::{Pool, PoolError};
+use futures_util::future::join;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio_postgres::Client;
+use tokio_postgres::config::{Config, Host};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+
+/// A PostgreSQL database that takes part.
+pub struct Postgres {
+    connector: Connector,
+    control: Control,
+    sql: Arc<Sql>,
+    pool_size: usize,
+    nonce: AtomicU64,
+    registered: OnceLock<Registered>,
+}
+
+/// What registration left: who this is there, and the sessions under that name.
+struct Registered {
+    incarnation: Incarnation,
+    participant: u16,
+    lineage: Lineage,
+    pool: Pool<Sessions>,
+}
+
+impl Postgres {
+    /// A participant by its configuration. Nothing is connected to yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] when the URL is not one, or the password file cannot be read.
+    pub fn new(
+        name: ParticipantName,
+        config: &ParticipantConfig,
+        pool: &PoolConfig,
+        recovery: &RecoveryConfig,
+    ) -> Result<Self> {
+        let schema = config.schema.clone().unwrap_or_else(|| "public".into());
+        let sql = Arc::new(Sql::new(schema, config.witness));
+        let driver = driver_config(name, config, pool.connect_timeout)?;
+        let connector = Connector { name, config: driver, timeout: pool.connect_timeout, sql: sql.clone() };
+        Ok(Self {
+            control: Control::new(connector.clone(), recovery.statement_timeout),
+            connector,
+            sql,
+            pool_size: config.pool_size.unwrap_or(pool.size),
+            nonce: AtomicU64::new(witness::random()?),
+            registered: OnceLock::new(),
+        })
+    }
+
+    fn name(&self) -> ParticipantName {
+        self.connector.name
+    }
+
+    fn setup(&self) -> Setup<'_> {
+        let role = self.connector.config.get_user().unwrap_or_default();
+        Setup { name: self.name(), control: &self.control, sql: &self.sql, role }
+    }
+
+    async fn do_identify(&self) -> Result<Server> {
+        let look = |client: Arc<Client>| async move {
+            let query = "SELECT pg_catalog.current_setting('server_version'), pg_catalog.current_database()::text";
+            let row = client.query_typed_one(query, &[]).await?;
+            Ok((row.try_get(0)?, row.try_get(1)?))
+        };
+        let (version, database): (String, String) = self.control.run("cannot identify the server", look).await?;
+        let version = version.split(' ').next().unwrap_or_default();
+        let description = format!("PostgreSQL {version} at {}/{database}", address(&self.connector.config));
+        Ok(Server { description, lineage: self.setup().lineage().await? })
+    }
+
+    async fn do_register(&self, registration: &Registration) -> Result<Lineage> {
+        let slots = self.pool_size.saturating_mul(2);
+        let lineage = self.setup().register(registration, slots, self.pool_size).await?;
+        let Registration { incarnation, participant, .. } = *registration;
+        let sessions = Sessions {
+            connector: self.connector.clone(),
+            named: SessionName { incarnation, participant, slot: 0 },
+            lineage,
+            slots: Slots::new(self.pool_size),
+        };
+        let pool = Pool::builder(sessions).max_size(self.pool_size).build().map_err(|error| {
+            Error::new(ErrorKind::Config, "the pool cannot be built").at(self.name()).because(error)
+        })?;
+        let ours = self.registered.get_or_init(|| Registered { incarnation, participant, lineage, pool });
+        if (ours.incarnation, ours.participant) != (incarnation, participant) {
+            let message = format!("this participant works for incarnation {} already", ours.incarnation);
+            return Err(Error::new(ErrorKind::Refused, message).at(self.name()));
+        }
+        if ours.lineage != lineage {
+            return Err(session::wrong_lineage(self.name(), ours.lineage, Some(lineage)));
+        }
+        self.control.expect(lineage);
+        Ok(lineage)
+    }
+
+    async fn do_begin(&self, transaction: TransactionId, options: BeginOptions) -> Result<Box<dyn Branch>> {
+        let not_registered = || {
+            let message =
+                format!("incarnation {} is not registered here: no branch can begin", transaction.incarnation);
+            Error::new(ErrorKind::Refused, message).at(self.name())
+        };
+        let ours = self.registered.get().filter(|ours| ours.incarnation == transaction.incarnation);
+        let ours = ours.ok_or_else(not_registered)?;
+        loop {
+            let lease = Lease::new(ours.pool.get().await.map_err(|error| self.no_session(error))?);
+            let id = transaction.branch(ours.participant, lease.slot());
+            match lease.begin(&Sql::begin(&id, &options)).await {
+                Ok(()) => {
+                    let nonce = self.nonce.fetch_add(1, Ordering::Relaxed);
+                    let (name, sql) = (self.name(), self.sql.clone());
+                    return Ok(Box::new(PostgresTransaction::new(name, id, options.mode, sql, nonce, lease)));
+                }
+                // It died in the pool, before any work: each such session is closed, and a fresh one decides.
+                Err(error) if lease.is_used() => {
+                    tracing::debug!(participant = %self.name(), %error, "idle session lost")
+                }
+                Err(error) => return Err(explain(self.name(), "cannot begin a branch", error)),
+            }
+        }
+    }
+
+    fn no_session(&self, error: PoolError<Error>) -> Error {
+        match error {
+            PoolError::Backend(error) => error,
+            PoolError::Closed => Error::new(ErrorKind::Closed, "the participant is closed").at(self.name()),
+            other => Error::new(ErrorKind::Unavailable, "no session").at(self.name()).because(other),
+        }
+    }
+
+    async fn do_list(&self) -> Result<Vec<Sighting>> {
+        let look = |client: Arc<Client>| async move {
+            let rows = client.query_typed(Sql::LIST, &[]).await?;
+            rows.iter().map(|row| Ok(sighting(row.try_get(0)?, row.try_get(1)?))).collect()
+        };
+        self.control.run("cannot list the prepared transactions", look).await
+    }
+
+    /// Finishes a branch from outside: only the server's positive answer counts.
+    async fn finish(&self, statement: String) -> Answer<Finish> {
+        let doing = format!("{statement} was not answered positively");
+        let run = |client: Arc<Client>| async move { client.batch_execute(&statement).await };
+        match self.control.run(&doing, run).await {
+            Ok(()) => Answer::good(Finish::Done),
+            Err(cause) => Answer::because(Finish::Unknown, cause),
+        }
+    }
+
+    async fn do_ask(&self, branch: &BranchId, question: Question) -> Result<Evidence> {
+        if !self.sql.witness_on {
+            return Ok(Evidence::Off);
+        }
+        let fence = match question {
+            Question::Look => None,
+            Question::Fence => Some(self.sql.fence(branch)),
+        };
+        let look = self.sql.look(branch);
+        let run = |client: Arc<Client>| async move {
+            let fenced = async {
+                match &fence {
+                    Some(fence) => client.query_typed(fence, &[]).await,
+                    None => Ok(Vec::new()),
+                }
+            };
+            // Two transactions, one after the other: the look sees the row that the fence met, and its own answer
+            // comes after the fence is durable.
+            let (fenced, found) = join(fenced, client.query_typed_opt(&look, &[])).await;
+            match fenced {
+                Err(error) if error::is_of(&error, &SqlState::LOCK_NOT_AVAILABLE) => Ok(None),
+                Err(error) => Err(error),
+                Ok(_) => Ok(Some(found?.map(|row| row.try_get::<_, String>(0)).transpose()?)),
+            }
+        };
+        let Some(kind) = self.control.run("cannot ask the witness table", run).await? else {
+            return Ok(Evidence::Blocked);
+        };
+        witness::evidence(kind.as_deref()).map_err(|error| error.at(self.name()))
+    }
+
+    async fn do_end_session(&self, session: SessionName) -> Result<bool> {
+        let (name, wait) = (session.to_string(), self.control.limit() / 2);
+        let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
+        let run = |client: Arc<Client>| async move {
+            let rows = client.query_typed(Sql::END_SESSION, &[(&name, Type::TEXT), (&wait, Type::INT8)]).await?;
+            rows.iter().map(|row| row.try_get(0)).collect()
+        };
+        let ended: Vec<bool> = self.control.run("cannot end the session", run).await?;
+        if ended.iter().all(|ended| *ended) {
+            return Ok(!ended.is_empty());
+        }
+        Err(self.connector.unavailable(format!("session {session} was told to end and has not")))
+    }
+}
+
+/// The driver's configuration. What the URL holds is never shown: it may be a password, in pieces if it is not quoted.
+fn driver_config(name: ParticipantName, config: &ParticipantConfig, connect_timeout: Duration) -> Result<Config> {
+    let wrong = |what: &str| Error::new(ErrorKind::Config, format!("participants.{name}.url {what}")).at(name);
+    let parsed = Config::from_str(&config.url);
+    let mut driver = parsed.map_err(|_| wrong("is not a URL of PostgreSQL: postgresql://USER@HOST:PORT/DATABASE"))?;
+    if driver.get_hosts().is_empty() && driver.get_hostaddrs().is_empty() {
+        return Err(wrong("names no host"));
+    }
+    if driver.get_user().is_none() {
+        return Err(wrong("names no user"));
+    }
+    if let Some(password) = config.password().map_err(|error| error.at(name))? {
+        driver.password(password);
+    }
+    driver.connect_timeout(connect_timeout);
+    Ok(driver)
+}
+
+/// The first address of a configuration, for people.
+fn address(config: &Config) -> String {
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    match config.get_hosts().first() {
+        Some(Host::Tcp(host)) => format!("{host}:{port}"),
+        #[cfg(unix)]
+        Some(Host::Unix(path)) => format!("{}:{port}", path.display()),
+        None => config.get_hostaddrs().first().map_or_else(String::new, |address| format!("{address}:{port}")),
+    }
+}
+
+fn sighting(gid: &[u8], age_in_seconds: f64) -> Sighting {
+    Sighting { branch: sighted(gid), age: Duration::try_from_secs_f64(age_in_seconds.max(0.0)).ok() }
+}
+
+/// Ours by a full parse, else as it is.
+fn sighted(gid: &[u8]) -> Sighted {
+    let text = std::str::from_utf8(gid).ok().filter(|text| text.bytes().all(|byte| matches!(byte, b' '..=b'~')));
+    match text {
+        Some(text) => text.parse().map_or_else(|_| Sighted::Foreign(text.to_owned()), Sighted::Ours),
+        None => Sighted::Foreign(hex(gid)),
+    }
+}
+
+impl Participant for Postgres {
+    fn name(&self) -> ParticipantName {
+        Self::name(self)
+    }
+
+    fn kind(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn identify(&self) -> BoxFuture<'_, Result<Server>> {
+        Box::pin(self.do_identify())
+    }
+
+    fn register<'a>(&'a self, registration: &'a Registration) -> BoxFuture<'a, Result<Lineage>> {
+        Box::pin(self.do_register(registration))
+    }
+
+    fn setup_sql(&self) -> String {
+        self.sql.setup(self.connector.config.get_user().unwrap_or_default())
+    }
+
+    fn init(&self) -> BoxFuture<'_, Result<Lineage>> {
+        Box::pin(async { self.setup().init().await })
+    }
+
+    fn begin<'a>(
+        &'a self,
+        transaction: TransactionId,
+        options: BeginOptions,
+    ) -> BoxFuture<'a, Result<Box<dyn Branch>>> {
+        Box::pin(self.do_begin(transaction, options))
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Sighting>>> {
+        Box::pin(self.do_list())
+    }
+
+    fn commit<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>> {
+        Box::pin(self.finish(Sql::commit_prepared(branch)))
+    }
+
+    fn roll_back<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>> {
+        Box::pin(self.finish(Sql::rollback_prepared(branch)))
+    }
+
+    fn ask<'a>(&'a self, branch: &'a BranchId, question: Question) -> BoxFuture<'a, Result<Evidence>> {
+        Box::pin(self.do_ask(branch, question))
+    }
+
+    fn end_session<'a>(&'a self, session: SessionName) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.do_end_session(session))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            if let Some(ours) = self.registered.get() {
+                ours.pool.close();
+            }
+            self.control.close().await;
+        })
+    }
+}

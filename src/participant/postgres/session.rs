@@ -1,0 +1,246 @@
+//! Sessions: their names, their pool, and the ways in which they end.
+//!
+//! A session goes back to the pool only when its last step was answered positively and nobody else holds its handle;
+//! everything else closes it. Closing means aborting the task that drives the connection, so the socket closes at
+//! once, with what was queued and not yet sent. A server that is busy with a statement does not look at its socket:
+//! it is told by a cancel request.
+
+use super::error::{PgError, explain};
+use super::sql::{self, Sql};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Lineage, ParticipantName, SessionName};
+use deadpool::managed::{Manager, Metrics, Object, RecycleError, RecycleResult};
+use futures_util::future::join;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::task::AbortHandle;
+use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Connection, NoTls, Socket, tls::NoTlsStream};
+
+/// How to reach the server.
+#[derive(Clone)]
+pub(super) struct Connector {
+    pub(super) name: ParticipantName,
+    pub(super) config: Config,
+    pub(super) timeout: Duration,
+    pub(super) sql: Arc<Sql>,
+}
+
+/// A connection and the task that drives it; dropping it closes the socket.
+pub(super) struct Link {
+    pub(super) client: Arc<Client>,
+    driver: AbortHandle,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Connector {
+    /// Connects under a name.
+    pub(super) async fn connect(&self, application_name: &str) -> Result<Link> {
+        let mut config = self.config.clone();
+        config.application_name(application_name);
+        let connecting = tokio::time::timeout(self.timeout, config.connect(NoTls)).await;
+        let (client, connection) = connecting
+            .map_err(|_| self.unavailable(format!("no connection within {:?}", self.timeout)))?
+            .map_err(|error| explain(self.name, "cannot connect", error))?;
+        let driver = tokio::spawn(drive(self.name, connection)).abort_handle();
+        Ok(Link { client: Arc::new(client), driver })
+    }
+
+    /// Refuses a server that is not the one that was registered with: a name may lead elsewhere after a failover.
+    pub(super) async fn check_lineage(&self, client: &Client, expected: Lineage) -> Result<()> {
+        let row = client.query_typed_opt(&self.sql.lineage(), &[]).await;
+        let found = row.and_then(|row| row.map(|row| row.try_get(0)).transpose());
+        let found = found.map_err(|error| explain(self.name, "cannot read the lineage", error))?;
+        let found = found.map(Lineage::from_sql);
+        if found == Some(expected) { Ok(()) } else { Err(wrong_lineage(self.name, expected, found)) }
+    }
+
+    pub(super) fn unavailable(&self, message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Unavailable, message).at(self.name)
+    }
+}
+
+/// The error for another server, or an emptied one, under a known name.
+pub(super) fn wrong_lineage(name: ParticipantName, expected: Lineage, found: Option<Lineage>) -> Error {
+    let found = found.map_or_else(|| "none".into(), |lineage| lineage.to_string());
+    let message = format!(
+        "the server is of lineage {found}, the journal knows {expected}: the URL leads to another server or database, \
+         it was created anew, or it was restored from elsewhere; nothing there was touched"
+    );
+    Error::new(ErrorKind::Refused, message).at(name)
+}
+
+/// Runs a connection until it ends; what the server says in passing is logged.
+async fn drive(name: ParticipantName, mut connection: Connection<Socket, NoTlsStream>) {
+    while let Some(message) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+        match message {
+            // Such as *committed locally, but might not have been replicated* (D12).
+            Ok(AsyncMessage::Notice(notice)) if notice.severity() == "WARNING" => {
+                tracing::warn!(participant = %name, code = notice.code().code(), "{}", notice.message());
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::debug!(participant = %name, %error, "connection lost");
+                return;
+            }
+        }
+    }
+}
+
+/// The slot numbers of a participant's sessions: bounded, and each free one is used as late as possible, so that a
+/// late request to end a session by its name seldom meets its successor.
+pub(super) struct Slots(Mutex<VecDeque<u32>>);
+
+impl Slots {
+    /// For a pool of `size`: the double, since a closing session keeps its number until it is gone.
+    pub(super) fn new(size: usize) -> Arc<Self> {
+        let count = u32::try_from(size.saturating_mul(2)).unwrap_or(u32::MAX);
+        Arc::new(Self(Mutex::new((0..count).collect())))
+    }
+
+    fn take(self: &Arc<Self>) -> Option<Slot> {
+        let number = self.free().pop_front()?;
+        Some(Slot { number, of: self.clone() })
+    }
+
+    fn free(&self) -> std::sync::MutexGuard<'_, VecDeque<u32>> {
+        // No code panics while it holds the lock; the numbers are whole in any case.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A slot in use.
+struct Slot {
+    number: u32,
+    of: Arc<Slots>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.of.free().push_back(self.number);
+    }
+}
+
+/// A session of the pool.
+pub(super) struct Session {
+    link: Link,
+    cancel: CancelToken,
+    used: bool,
+    slot: Slot,
+}
+
+/// Makes and keeps the sessions of one incarnation.
+pub(super) struct Sessions {
+    pub(super) connector: Connector,
+    /// The slot in it is not used.
+    pub(super) named: SessionName,
+    pub(super) lineage: Lineage,
+    pub(super) slots: Arc<Slots>,
+}
+
+impl Manager for Sessions {
+    type Type = Session;
+    type Error = Error;
+
+    async fn create(&self) -> Result<Session> {
+        let none = || self.connector.unavailable("every session slot is in use or still closing");
+        let slot = self.slots.take().ok_or_else(none)?;
+        let name = SessionName { slot: slot.number, ..self.named };
+        let link = self.connector.connect(&name.to_string()).await?;
+        let checking = self.connector.check_lineage(&link.client, self.lineage);
+        let checked = tokio::time::timeout(self.connector.timeout, checking).await;
+        checked.map_err(|_| self.connector.unavailable("connected, but no answer"))??;
+        Ok(Session { cancel: link.client.cancel_token(), link, used: false, slot })
+    }
+
+    async fn recycle(&self, session: &mut Session, _: &Metrics) -> RecycleResult<Error> {
+        if session.link.client.is_closed() {
+            return Err(RecycleError::message("the connection was lost while idle"));
+        }
+        // The proof of a clean session is the answer to the reset that goes in front of the next BEGIN.
+        session.used = true;
+        Ok(())
+    }
+}
+
+/// A session in use. Dropped, it is closed; only [`release`](Self::release) gives it back.
+pub(super) struct Lease(Option<Object<Sessions>>);
+
+impl Lease {
+    pub(super) fn new(session: Object<Sessions>) -> Self {
+        Self(Some(session))
+    }
+
+    fn session(&self) -> &Session {
+        self.0.as_ref().expect("only release, close and drop take it, and each ends the lease")
+    }
+
+    pub(super) fn slot(&self) -> u32 {
+        self.session().slot.number
+    }
+
+    pub(super) fn client(&self) -> &Arc<Client> {
+        &self.session().link.client
+    }
+
+    /// Whether the session comes from the pool: its connection may have died there.
+    pub(super) fn is_used(&self) -> bool {
+        self.session().used
+    }
+
+    /// Sends a branch's BEGIN, behind a reset where the session had a user before; one round trip.
+    pub(super) async fn begin(&self, begin: &str) -> Result<(), PgError> {
+        let client = self.client();
+        if !self.is_used() {
+            return client.batch_execute(begin).await;
+        }
+        let (reset, begun) = join(client.batch_execute(sql::RESET), client.batch_execute(begin)).await;
+        reset.and(begun)
+    }
+
+    /// Gives the session back, its last step having been answered positively.
+    ///
+    /// Whoever still holds the client could send statements into the next transaction, or commit them one by one in
+    /// between: the session is closed then. Nobody can get hold of it any more, since the handle was revoked.
+    pub(super) fn release(mut self) {
+        if let Some(object) = self.0.take() {
+            if Arc::strong_count(&object.link.client) > 1 {
+                tracing::debug!("a session is closed rather than reused: its handle is still held");
+                drop(Object::take(object));
+            }
+        }
+    }
+
+    /// Closes the session without disturbing what it does: a commit in progress is better finished than cancelled.
+    pub(super) fn close(mut self) {
+        if let Some(object) = self.0.take() {
+            drop(Object::take(object));
+        }
+    }
+}
+
+impl Drop for Lease {
+    /// Closes the session and cancels what it may be doing.
+    fn drop(&mut self) {
+        let Some(object) = self.0.take() else { return };
+        let Session { link, cancel, slot, .. } = Object::take(object);
+        let limit = CANCEL_TIMEOUT;
+        drop(link);
+        // Without a runtime the closed socket has to do: the server sees it when its statement ends.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                // A cancel request has no answer; one that fails leaves things as they are.
+                let _ = tokio::time::timeout(limit, cancel.cancel_query(NoTls)).await;
+                drop(slot);
+            });
+        }
+    }
+}
+
+/// How long a cancel request may take to connect.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);

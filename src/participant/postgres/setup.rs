@@ -1,0 +1,182 @@
+//! Prerequisites, tables, lineage, registration.
+
+use super::control::Control;
+use super::error::{PgError, explain, is_of};
+use super::session::wrong_lineage;
+use super::sql::Sql;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Lineage, ParticipantName};
+use crate::participant::Registration;
+use crate::participant::witness::{DECISION_JOURNAL, new_lineage};
+use std::sync::Arc;
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+
+/// What setting up works with.
+pub(super) struct Setup<'a> {
+    pub(super) name: ParticipantName,
+    pub(super) control: &'a Control,
+    pub(super) sql: &'a Sql,
+    pub(super) role: &'a str,
+}
+
+/// The settings that the promise rests on.
+struct Settings {
+    version: i32,
+    prepared_transactions: i32,
+    standby: bool,
+    unsafe_settings: Vec<&'static str>,
+}
+
+impl Setup<'_> {
+    fn lacks(&self, message: String) -> Error {
+        Error::new(ErrorKind::Setup, message).at(self.name)
+    }
+
+    async fn settings(&self) -> Result<Settings> {
+        let query = "SELECT pg_catalog.current_setting('server_version_num')::int4, \
+             pg_catalog.current_setting('max_prepared_transactions')::int4, pg_catalog.pg_is_in_recovery(), \
+             pg_catalog.current_setting('fsync')::bool, pg_catalog.current_setting('full_page_writes')::bool";
+        let read = |client: Arc<Client>| async move {
+            let row = client.query_typed_one(query, &[]).await?;
+            let unsafe_settings = [("fsync", row.try_get::<_, bool>(3)?), ("full_page_writes", row.try_get(4)?)];
+            Ok(Settings {
+                version: row.try_get(0)?,
+                prepared_transactions: row.try_get(1)?,
+                standby: row.try_get(2)?,
+                unsafe_settings: unsafe_settings.into_iter().filter(|(_, on)| !on).map(|(name, _)| name).collect(),
+            })
+        };
+        self.control.run("cannot read the settings", read).await
+    }
+
+    /// Refuses what would fail later, when it costs a transaction (D40).
+    async fn prerequisites(&self, pool_size: usize) -> Result<()> {
+        let settings = self.settings().await?;
+        if settings.version < 140_000 {
+            return Err(self.lacks(format!("PostgreSQL 14 or later is needed, this is {}", settings.version / 10_000)));
+        }
+        if settings.prepared_transactions == 0 {
+            return Err(self.lacks(format!(
+                "prepared transactions are disabled: max_prepared_transactions is 0; set it to at least {pool_size} \
+                 (ALTER SYSTEM SET max_prepared_transactions = {pool_size}) and restart the server"
+            )));
+        }
+        if settings.standby {
+            return Err(self.lacks("the server is a standby (in recovery): point the URL to the primary".into()));
+        }
+        if usize::try_from(settings.prepared_transactions).is_ok_and(|slots| slots < pool_size) {
+            tracing::warn!(
+                participant = %self.name,
+                "max_prepared_transactions is {}, below the pool's size of {pool_size}: commits may be refused",
+                settings.prepared_transactions
+            );
+        }
+        for setting in settings.unsafe_settings {
+            tracing::warn!(participant = %self.name, "{setting} is off: a crash of the server can lose commits (D13)");
+        }
+        Ok(())
+    }
+
+    pub(super) async fn tables_exist(&self) -> Result<bool> {
+        let (query, schema) = (self.sql.tables_exist(), self.sql.schema.clone());
+        let look = |client: Arc<Client>| async move {
+            client.query_typed_one(&query, &[(&schema, Type::TEXT)]).await?.try_get(0)
+        };
+        self.control.run("cannot look for Handfast's tables", look).await
+    }
+
+    pub(super) async fn lineage(&self) -> Result<Option<Lineage>> {
+        if !self.tables_exist().await? {
+            return Ok(None);
+        }
+        let query = self.sql.lineage();
+        let look = |client: Arc<Client>| async move {
+            client.query_typed_opt(&query, &[]).await?.map(|row| row.try_get(0)).transpose()
+        };
+        let found = self.control.run("cannot read the lineage", look).await?;
+        Ok(found.map(Lineage::from_sql))
+    }
+
+    /// Creates what is missing; two that do it at once get the same lineage.
+    pub(super) async fn init(&self) -> Result<Lineage> {
+        if let Some(lineage) = self.lineage().await? {
+            return Ok(lineage);
+        }
+        let created = new_lineage()?.to_sql();
+        let create =
+            if self.tables_exist().await? { self.sql.insert_lineage(created) } else { self.sql.create(created) };
+        let (name, manual) = (self.name, self.sql.setup(self.role));
+        let run = |client: Arc<Client>| async move { Ok(client.batch_execute(&create).await) };
+        let done = self.control.run("cannot create Handfast's tables", run).await?;
+        done.map_err(|error| cannot_create(name, error, &manual))?;
+        let missing = || self.lacks(format!("the lineage's row in {} is gone again", self.sql.incarnation));
+        self.lineage().await?.ok_or_else(missing)
+    }
+
+    async fn rights(&self) -> Result<()> {
+        let query = self.sql.rights();
+        let look = |client: Arc<Client>| async move { client.query_typed_one(&query, &[]).await?.try_get(0) };
+        let enough: bool = self.control.run("cannot read the rights on Handfast's tables", look).await?;
+        let missing = || {
+            let (role, manual) = (self.role, self.sql.setup(self.role));
+            self.lacks(format!("role {role} lacks rights on Handfast's tables; run as their owner:\n{manual}"))
+        };
+        if enough { Ok(()) } else { Err(missing()) }
+    }
+
+    /// All of it, in the order in which it may fail, and the incarnation's row last.
+    pub(super) async fn register(&self, registration: &Registration, slots: usize, pool: usize) -> Result<Lineage> {
+        self.prerequisites(pool).await?;
+        if let (Some(expected), found) = (registration.expected, self.lineage().await?)
+            && found != Some(expected)
+        {
+            // Before anything is created there: an empty server under a known name is left as it is.
+            return Err(wrong_lineage(self.name, expected, found));
+        }
+        let lineage = self.init().await?;
+        self.rights().await?;
+        self.insert(registration, lineage, slots).await?;
+        Ok(lineage)
+    }
+
+    async fn insert(&self, registration: &Registration, lineage: Lineage, slots: usize) -> Result<()> {
+        let (insert, look) = (self.sql.register(), self.sql.registered());
+        let Registration { node, incarnation, journal, participant, host, .. } = registration.clone();
+        let (node, participant) = (node.to_string(), i32::from(participant));
+        let slots = i32::try_from(slots).unwrap_or(i32::MAX);
+        let run = |client: Arc<Client>| async move {
+            let (incarnation, lineage, journal) = (incarnation.to_sql(), lineage.to_sql(), journal.to_sql());
+            let key: [(&(dyn ToSql + Sync), Type); 3] =
+                [(&node, Type::TEXT), (&incarnation, Type::INT8), (&participant, Type::INT4)];
+            let mut row = key.to_vec();
+            row.extend_from_slice(&[
+                (&lineage, Type::INT8),
+                (&DECISION_JOURNAL, Type::TEXT),
+                (&journal, Type::INT8),
+                (&host, Type::TEXT),
+                (&slots, Type::INT4),
+            ]);
+            client.query_typed(&insert, &row).await?;
+            let row = client.query_typed_one(&look, &key).await?;
+            Ok((row.try_get::<_, i64>(0)?, row.try_get::<_, i64>(1)?))
+        };
+        let found = self.control.run("cannot register the incarnation", run).await?;
+        if found == (journal.to_sql(), lineage.to_sql()) {
+            return Ok(());
+        }
+        let message = format!("incarnation {incarnation} is registered there by another journal or for other data");
+        Err(Error::new(ErrorKind::Refused, message).at(self.name))
+    }
+}
+
+/// The SQL to run by hand, where the role may not.
+fn cannot_create(name: ParticipantName, error: PgError, manual: &str) -> Error {
+    let by_hand = is_of(&error, &SqlState::INSUFFICIENT_PRIVILEGE) || is_of(&error, &SqlState::INVALID_SCHEMA_NAME);
+    if !by_hand {
+        return explain(name, "cannot create Handfast's tables", error);
+    }
+    let message = format!("Handfast's tables are missing and the role may not create them; run as an owner:\n{manual}");
+    Error::new(ErrorKind::Setup, message).at(name).because(error)
+}

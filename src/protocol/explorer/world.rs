@@ -1,0 +1,328 @@
+//! The world: servers, journal, one process with its coordinators and its resolver, and what the application was told.
+//!
+//! A participant holds at most one branch of each transaction, so the servers are a table of [`Site`]s. All is small
+//! and `Copy` but the coordinators, which are the real ones.
+
+use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, TransactionId};
+use crate::protocol::coordinator::{Phase, Stage};
+use crate::protocol::recovery::{Action, Evidence};
+use crate::protocol::{Acknowledge, Branch, Coordinator, Finish, Mode, Outcome, Vote};
+use std::rc::Rc;
+
+/// What is explored: the transactions, and which faults may come.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// By transaction, then by participant. Each transaction has a branch on every participant.
+    pub modes: Vec<Vec<Mode>>,
+    /// How often the process may die, besides the reopening of a failed journal.
+    pub crashes: u8,
+    /// Whether the participants keep witnesses.
+    pub witness: bool,
+    /// Whether the application may end a branch by itself.
+    pub strays: bool,
+    /// How many prepared branches an operator rolls back by hand.
+    pub operator: u8,
+    /// Whether somebody may ask for an outcome by id.
+    pub questions: bool,
+    /// When the coordinator answers.
+    pub acknowledge: Acknowledge,
+    /// What is broken, for the tests of this test.
+    pub bug: Option<super::bugs::Bug>,
+}
+
+impl Setting {
+    pub fn participants(&self) -> usize {
+        self.modes[0].len()
+    }
+
+    pub fn id(&self, transaction: usize) -> TransactionId {
+        let sequence = u64::try_from(transaction).unwrap() + 1;
+        TransactionId { node: "node".parse().unwrap(), incarnation: INCARNATION, sequence }
+    }
+
+    pub fn branch(&self, index: usize) -> BranchId {
+        let (transaction, participant) = (index / self.participants(), index % self.participants());
+        self.id(transaction).branch(u16::try_from(participant).unwrap(), 0)
+    }
+
+    /// The site of a branch; `None` for one that is not of this world.
+    pub fn site(&self, id: BranchId) -> Option<usize> {
+        (0..self.modes.len() * self.participants()).find(|index| self.branch(*index) == id)
+    }
+
+    pub fn participant(&self, number: usize) -> ParticipantName {
+        ["ledger", "orders", "stock"][number].parse().unwrap()
+    }
+
+    pub fn coordinator(&self, transaction: usize) -> Coordinator {
+        let branch = |participant: usize| Branch {
+            id: self.branch(transaction * self.participants() + participant),
+            participant: self.participant(participant),
+            lineage: Lineage(1),
+            mode: self.modes[transaction][participant],
+        };
+        let branches = (0..self.participants()).map(branch).collect();
+        Coordinator::new(self.id(transaction), branches, self.acknowledge, None)
+    }
+}
+
+/// The incarnation of all transactions here.
+pub const INCARNATION: Incarnation = Incarnation(1);
+/// A branch of another journal, prepared on every participant for ever.
+pub const FOREIGN: Incarnation = Incarnation(2);
+
+/// A request on the session of a branch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    Prepare,
+    EndReadOnly,
+    CommitAlone,
+    Commit,
+    RollBack,
+}
+
+/// Its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reply {
+    Voted(Vote),
+    Finished(Finish),
+}
+
+/// The session between the process and the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    Idle,
+    /// The request is under way.
+    Asked(Request),
+    /// The server acted, its answer is under way.
+    Answered(Reply),
+    /// Lost without the process knowing yet.
+    Broken,
+    Closed,
+}
+
+/// The branch in its database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    Active,
+    Prepared,
+    Committed,
+    /// Rolled back, or a reader that has ended.
+    Ended,
+    /// Ended by the application itself: its work may be committed.
+    Strayed,
+}
+
+/// The branch's committed row in the witness table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Witness {
+    None,
+    Decided,
+    Alone,
+    Fence,
+}
+
+/// What the resolver's pass has seen of a branch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    NotYet,
+    Listed,
+    NotListed,
+    Failed,
+}
+
+/// A branch: in its database, on its way there, and in the resolver's eyes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Site {
+    pub mode: Mode,
+    pub state: State,
+    pub witness: Witness,
+    pub line: Line,
+    /// A request of a session that is gone: it may still be carried out.
+    pub late: Option<Request>,
+    pub seen: Seen,
+    pub evidence: Evidence,
+    pub todo: Option<Action>,
+    /// On the resolver's list of branches that coordinators left.
+    pub wanted: bool,
+}
+
+/// A record in the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slot {
+    Absent,
+    /// Handed over, not synced.
+    Pending,
+    /// Its write or sync failed.
+    Limbo,
+    /// Written unforced, or (by a bug) taken for durable.
+    Cached,
+    Durable,
+}
+
+impl Slot {
+    /// Whether a crash may keep it or lose it.
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Pending | Self::Limbo | Self::Cached)
+    }
+}
+
+/// A transaction: its coordinator, its records, and what was said of it.
+#[derive(Debug, Clone)]
+pub struct Deal {
+    pub begun: bool,
+    pub coordinator: Option<Rc<Coordinator>>,
+    pub commit: Slot,
+    pub done: Slot,
+    pub alone: Slot,
+    /// What the application was told.
+    pub answer: Option<Outcome>,
+    /// What recovery told whoever asked, once it was sure.
+    pub told: Option<Outcome>,
+    /// What the resolver remembered when its pass began, as far as it makes a difference.
+    pub memory_before: u8,
+}
+
+/// All of it.
+#[derive(Debug, Clone)]
+pub struct World {
+    pub sites: [Site; 4],
+    pub deals: [Deal; 2],
+    pub up: bool,
+    /// The process that began has not died yet.
+    pub first_life: bool,
+    pub poisoned: bool,
+    pub crashes: u8,
+    pub operator: u8,
+}
+
+impl World {
+    pub fn new(setting: &Setting) -> Self {
+        let site = Site {
+            mode: Mode::Writer,
+            state: State::Ended,
+            witness: Witness::None,
+            line: Line::Closed,
+            late: None,
+            seen: Seen::NotYet,
+            evidence: Evidence::NotAsked,
+            todo: None,
+            wanted: false,
+        };
+        let deal = Deal {
+            begun: false,
+            coordinator: None,
+            commit: Slot::Absent,
+            done: Slot::Absent,
+            alone: Slot::Absent,
+            answer: None,
+            told: None,
+            memory_before: 0,
+        };
+        let (sites, deals) = ([site; 4], [deal.clone(), deal]);
+        let mut world =
+            Self { sites, deals, up: true, first_life: true, poisoned: false, crashes: setting.crashes, operator: setting.operator };
+        for index in world.indices(setting) {
+            world.sites[index].mode = setting.modes[index / setting.participants()][index % setting.participants()];
+        }
+        world
+    }
+
+    pub fn indices(&self, setting: &Setting) -> std::ops::Range<usize> {
+        0..setting.modes.len() * setting.participants()
+    }
+
+    /// The sites of a transaction.
+    pub fn of(&self, setting: &Setting, transaction: usize) -> &[Site] {
+        let first = transaction * setting.participants();
+        &self.sites[first..first + setting.participants()]
+    }
+
+    pub fn writers(&self, setting: &Setting, transaction: usize) -> impl Iterator<Item = &Site> {
+        self.of(setting, transaction).iter().filter(|site| site.mode == Mode::Writer)
+    }
+
+    /// The world in a few words, the same for worlds that differ only in the order of alike participants.
+    pub fn key(&self, setting: &Setting) -> [u32; 7] {
+        let participants = setting.participants();
+        let mut columns = [[0u32; 2]; 3];
+        let mut key = [0u32; 7];
+        for (number, deal) in self.deals.iter().enumerate().take(setting.modes.len()) {
+            let mut stages = [None; 3];
+            let mut phase = None;
+            if let Some(coordinator) = &deal.coordinator {
+                let (at, _, each) = coordinator.fingerprint();
+                phase = Some(at);
+                each.enumerate().for_each(|(index, stage)| stages[index] = Some(stage));
+            }
+            for participant in 0..participants {
+                columns[participant][number] = self.sites[number * participants + participant].pack(stages[participant]);
+            }
+            key[4 + number] = deal.pack(phase);
+        }
+        columns[..participants].sort_unstable();
+        for (index, word) in columns[..participants].iter().flat_map(|c| &c[..setting.modes.len()]).enumerate() {
+            key[index] = *word;
+        }
+        key[6] = u32::from(self.crashes) << 8
+            | u32::from(self.operator) << 4
+            | u32::from(self.first_life) << 2
+            | u32::from(self.up) << 1
+            | u32::from(self.poisoned);
+        key
+    }
+}
+
+impl Site {
+    fn pack(self, stage: Option<Stage>) -> u32 {
+        let line = match self.line {
+            Line::Idle => 0,
+            Line::Broken => 1,
+            Line::Closed => 2,
+            Line::Asked(request) => 3 + request as u32,
+            Line::Answered(Reply::Voted(vote)) => 8 + vote as u32,
+            Line::Answered(Reply::Finished(finish)) => 13 + finish as u32,
+        };
+        let late = self.late.map_or(0, |request| 1 + request as u32);
+        let todo = self.todo.map_or(0, |action| 1 + action as u32);
+        let stage = stage.map_or(0, |stage| 1 + stage as u32);
+        let mut word = 0;
+        for (bits, value) in [
+            (1, self.mode as u32),
+            (3, self.state as u32),
+            (2, self.witness as u32),
+            (5, line),
+            (3, late),
+            (2, self.seen as u32),
+            (3, self.evidence as u32),
+            (4, todo),
+            (1, u32::from(self.wanted)),
+            (3, stage),
+        ] {
+            assert!(value < 1 << bits);
+            word = word << bits | value;
+        }
+        word
+    }
+}
+
+impl Deal {
+    fn pack(&self, phase: Option<Phase>) -> u32 {
+        let outcome = |outcome: Option<Outcome>| outcome.map_or(0, |outcome| 1 + outcome as u32);
+        let mut word = 0;
+        for (bits, value) in [
+            (1, u32::from(self.begun)),
+            (3, phase.map_or(0, |phase| 1 + phase as u32)),
+            (3, self.commit as u32),
+            (3, self.done as u32),
+            (3, self.alone as u32),
+            (3, outcome(self.answer)),
+            (3, outcome(self.told)),
+            (4, u32::from(self.memory_before)),
+        ] {
+            assert!(value < 1 << bits);
+            word = word << bits | value;
+        }
+        word
+    }
+}
