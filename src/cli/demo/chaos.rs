@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::fs::OpenOptions;
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::{Instant, sleep, timeout};
 
 /// How often the application may end by itself before the demo gives up: it does so when it is started while both
@@ -35,6 +35,12 @@ enum Victim {
     Mysql,
 }
 
+/// The application, and its standard input, at whose end it stops. Apart, since to wait for a child closes its input.
+struct Application {
+    process: Child,
+    input: Option<ChildStdin>,
+}
+
 /// The one who kills.
 pub struct Chaos<'a> {
     stage: &'a Stage,
@@ -56,7 +62,7 @@ impl<'a> Chaos<'a> {
             bar.set_message(format!("{} begun, {} kills", begun(self.stage), self.kills.total()));
             bar.set_position(length.as_secs() - (end - Instant::now()).as_secs());
             let pause = Duration::from_millis(150 + self.dice.roll(700));
-            if timeout(pause.min(end - Instant::now()), application.wait()).await.is_ok() {
+            if timeout(pause.min(end - Instant::now()), application.process.wait()).await.is_ok() {
                 application = self.stumbled().await?;
                 continue;
             }
@@ -64,7 +70,7 @@ impl<'a> Chaos<'a> {
                 Victim::Application => {
                     self.kills.application += 1;
                     // SIGKILL, and waits until it is gone.
-                    application.kill().await.map_err(broken)?;
+                    application.process.kill().await.map_err(broken)?;
                     application = self.start()?;
                 }
                 Victim::Postgres => {
@@ -97,10 +103,10 @@ impl<'a> Chaos<'a> {
         }
     }
 
-    fn start(&mut self) -> Result<Child> {
+    fn start(&mut self) -> Result<Application> {
         let log = OpenOptions::new().create(true).append(true).open(self.stage.log()).map_err(broken)?;
         let program = std::env::current_exe().map_err(broken)?;
-        Command::new(program)
+        let mut process = Command::new(program)
             .arg("--config")
             .arg(self.stage.config_path())
             .arg("demo-application")
@@ -112,11 +118,13 @@ impl<'a> Chaos<'a> {
             .stderr(log)
             .kill_on_drop(true)
             .spawn()
-            .map_err(broken)
+            .map_err(broken)?;
+        let input = process.stdin.take();
+        Ok(Application { process, input })
     }
 
     /// The application ended by itself.
-    async fn stumbled(&mut self) -> Result<Child> {
+    async fn stumbled(&mut self) -> Result<Application> {
         self.stumbles += 1;
         if self.stumbles > STUMBLES {
             let log = std::fs::read_to_string(self.stage.log()).unwrap_or_default();
@@ -128,10 +136,10 @@ impl<'a> Chaos<'a> {
     }
 
     /// Closes the application's input, on which it ends; kills it when it does not within a minute.
-    async fn finish(&mut self, mut application: Child) -> Result<()> {
-        drop(application.stdin.take());
-        if timeout(Duration::from_secs(60), application.wait()).await.is_err() {
-            application.kill().await.map_err(broken)?;
+    async fn finish(&mut self, mut application: Application) -> Result<()> {
+        drop(application.input.take());
+        if timeout(Duration::from_secs(60), application.process.wait()).await.is_err() {
+            application.process.kill().await.map_err(broken)?;
             return Err(Error::new(ErrorKind::TimedOut, "the application did not end within a minute of being asked"));
         }
         Ok(())
