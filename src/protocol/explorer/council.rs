@@ -18,6 +18,8 @@ pub struct Council {
 /// A plan, by the world's indices.
 #[derive(Debug, Clone, Default)]
 pub struct Verdict {
+    /// The rows of the table that it used.
+    pub rows: Vec<&'static str>,
     /// By site: nothing where the plan does not name it.
     pub actions: [Option<Action>; 4],
     /// By transaction.
@@ -112,6 +114,10 @@ impl Memory for Image<'_> {
 }
 
 impl Council {
+    pub fn rows(&self) -> BTreeSet<&'static str> {
+        self.answers.values().flat_map(|verdict| verdict.rows.iter().copied()).collect()
+    }
+
     pub fn consult(&mut self, world: &World, setting: &Setting) -> Rc<Verdict> {
         let mut question = [0u8; 7];
         for index in world.indices(setting) {
@@ -178,6 +184,7 @@ fn verdict(setting: &Setting, plan: &Plan) -> Verdict {
     let scanned = setting.participants() - plan.unscanned.len();
     verdict.trespasses = plan.foreign.len() != 2 * scanned;
     for branch in plan.branches() {
+        verdict.rows.push(branch.row);
         match setting.site(branch.id) {
             Some(index) => verdict.actions[index] = Some(super::bugs::bend_row(setting, branch.row, branch.action)),
             None => verdict.trespasses = true,

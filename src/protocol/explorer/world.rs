@@ -10,7 +10,7 @@ use crate::protocol::{Acknowledge, Branch, Coordinator, Finish, Mode, Outcome, V
 use std::rc::Rc;
 
 /// What is explored: the transactions, and which faults may come.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// By transaction, then by participant. Each transaction has a branch on every participant.
     pub modes: Vec<Vec<Mode>>,
@@ -18,6 +18,12 @@ pub struct Setting {
     pub crashes: u8,
     /// Whether the participants keep witnesses.
     pub witness: bool,
+    /// What an earlier process has left of the first transaction; `None`: nothing, it is yet to begin.
+    pub remains: Option<Remains>,
+    /// Whether a request of the resolver that had no answer may be carried out later.
+    pub ghosts: bool,
+    /// Whether a prepared branch can be ended by its own session alone, as long as that lives (MariaDB).
+    pub pinned: bool,
     /// Whether the application may end a branch by itself.
     pub strays: bool,
     /// How many prepared branches an operator rolls back by hand.
@@ -28,6 +34,15 @@ pub struct Setting {
     pub acknowledge: Acknowledge,
     /// What is broken, for the tests of this test.
     pub bug: Option<super::bugs::Bug>,
+}
+
+/// What a process has left behind that died in the middle of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remains {
+    /// One branch is prepared, the request to prepare the other one is still under way.
+    HalfPrepared,
+    /// It was decided; one branch is prepared, the request to commit the other one is still under way.
+    HalfCommitted,
 }
 
 impl Setting {
@@ -143,6 +158,8 @@ pub struct Site {
     pub seen: Seen,
     pub evidence: Evidence,
     pub todo: Option<Action>,
+    /// A request of the resolver without an answer: it may still be carried out.
+    pub stray: Option<Action>,
     /// On the resolver's list of branches that coordinators left.
     pub wanted: bool,
 }
@@ -207,6 +224,7 @@ impl World {
             seen: Seen::NotYet,
             evidence: Evidence::NotAsked,
             todo: None,
+            stray: None,
             wanted: false,
         };
         let deal = Deal {
@@ -220,12 +238,35 @@ impl World {
             memory_before: 0,
         };
         let (sites, deals) = ([site; 4], [deal.clone(), deal]);
-        let mut world =
-            Self { sites, deals, up: true, first_life: true, poisoned: false, crashes: setting.crashes, operator: setting.operator };
+        let mut world = Self {
+            sites,
+            deals,
+            up: true,
+            first_life: true,
+            poisoned: false,
+            crashes: setting.crashes,
+            operator: setting.operator,
+        };
         for index in world.indices(setting) {
             world.sites[index].mode = setting.modes[index / setting.participants()][index % setting.participants()];
         }
+        if let Some(remains) = setting.remains {
+            world.bequeath(remains);
+        }
         world
+    }
+
+    fn bequeath(&mut self, remains: Remains) {
+        self.deals[0].begun = true;
+        self.first_life = false;
+        self.sites[0].state = State::Prepared;
+        (self.sites[1].state, self.sites[1].late) = match remains {
+            Remains::HalfPrepared => (State::Active, Some(Request::Prepare)),
+            Remains::HalfCommitted => (State::Prepared, Some(Request::Commit)),
+        };
+        if remains == Remains::HalfCommitted {
+            self.deals[0].commit = Slot::Durable;
+        }
     }
 
     pub fn indices(&self, setting: &Setting) -> std::ops::Range<usize> {
@@ -256,7 +297,8 @@ impl World {
                 each.enumerate().for_each(|(index, stage)| stages[index] = Some(stage));
             }
             for participant in 0..participants {
-                columns[participant][number] = self.sites[number * participants + participant].pack(stages[participant]);
+                columns[participant][number] =
+                    self.sites[number * participants + participant].pack(stages[participant]);
             }
             key[4 + number] = deal.pack(phase);
         }
@@ -284,7 +326,13 @@ impl Site {
             Line::Answered(Reply::Finished(finish)) => 13 + finish as u32,
         };
         let late = self.late.map_or(0, |request| 1 + request as u32);
-        let todo = self.todo.map_or(0, |action| 1 + action as u32);
+        let work = |action: Option<Action>| match action {
+            None => 0,
+            Some(Action::RollBack) => 1,
+            Some(Action::Commit) => 2,
+            Some(Action::Ask) => 3,
+            Some(other) => panic!("{other:?} is no work"),
+        };
         let stage = stage.map_or(0, |stage| 1 + stage as u32);
         let mut word = 0;
         for (bits, value) in [
@@ -295,7 +343,8 @@ impl Site {
             (3, late),
             (2, self.seen as u32),
             (3, self.evidence as u32),
-            (4, todo),
+            (2, work(self.todo)),
+            (2, work(self.stray)),
             (1, u32::from(self.wanted)),
             (3, stage),
         ] {
