@@ -101,6 +101,7 @@
 //!   decision stays open. (AC5.)
 //! * **I6, hands off.** Recovery touches no branch of a live transaction, and none of another journal.
 //! * **I7, no false alarm.** Damage is reported only where somebody else has ended a branch.
+//! * **I8, yes is possible.** When nothing fails, nobody refuses and nobody gives up, the answer is `Committed`. (AC4.)
 //!
 //! The coordinator asserts its part of them after every input, in release builds too.
 //!
@@ -110,6 +111,8 @@
 //! * Begin branches, and hand inputs in, for one transaction from one task at a time.
 //! * Answer every request, if only with `Unknown`. `Unknown` may be said in a branch's place at any time, when
 //!   patience ends; then the session is closed at [`Output::Leave`], since its real answer may still come.
+//! * [`Output::RollBack`] may come while the application's statement is still running, when the deadline ends the
+//!   transaction: end the session then, or wait, as you like. The answer has been given.
 //! * Never reuse a session that was left. What is sent on it may still be carried out.
 //! * Say [`Input::Durable`] only when a power failure could not take the record back, and [`Input::AppendFailed`] for
 //!   every other end of the write: the record may survive a failure that was reported.

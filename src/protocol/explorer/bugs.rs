@@ -18,7 +18,8 @@ pub enum Bug {
     PreparedAreForgotten,
     DoneBeforePhaseTwo,
     WriterBesideReaders,
-    // The shell.
+    AlwaysNo,
+    // The driver.
     LeftSessionsStayOpen,
     MemoryBeforeScans,
     LiveIsForgotten,
@@ -68,6 +69,7 @@ impl World {
             (Some(Bug::UnknownOnePhaseIsRolledBack), Input::Finished(id, Finish::Unknown)) if alone => {
                 Input::Finished(id, Finish::RolledBack)
             }
+            (Some(Bug::AlwaysNo), Input::Voted(id, _)) => Input::Voted(id, Vote::No),
             (_, input) => input,
         }
     }

@@ -2,7 +2,7 @@
 //! answers are kept.
 
 use super::bugs::Bug;
-use super::world::{FOREIGN, INCARNATION, Seen, Setting, Slot, World};
+use super::world::{FOREIGN, INCARNATION, NODE, Seen, Setting, Slot, World};
 use crate::id::{Incarnation, Lineage, TransactionId};
 use crate::protocol::recovery::{Action, Evidence, Memory, Observation, Plan, Recalled, Scan, plan};
 use crate::protocol::{CommitRecord, DecidedBranch, IncarnationRecord, Mode, Outcome, Record};
@@ -83,7 +83,7 @@ impl Image<'_> {
 impl Memory for Image<'_> {
     fn incarnation(&self, incarnation: Incarnation) -> Option<IncarnationRecord> {
         let participants = (0..self.setting.participants()).map(|number| self.setting.participant(number)).collect();
-        let node = "node".parse().unwrap();
+        let node = *NODE;
         let known = incarnation == INCARNATION;
         known.then_some(IncarnationRecord { node, incarnation, opened_at_ms: 0, participants })
     }

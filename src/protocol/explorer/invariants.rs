@@ -5,7 +5,7 @@ use super::world::{Line, Seen, Setting, Slot, State, World};
 use crate::protocol::Outcome;
 
 impl World {
-    /// I1, I3, I4. The steps check I2, I6 and I7 themselves, the search I5.
+    /// I1, I3, I4, I8. The steps check I2, I6 and I7 themselves, the search I5.
     pub fn check(&self, setting: &Setting) -> Result<(), Broken> {
         for deal in 0..setting.modes.len() {
             self.check_atomicity(setting, deal)?;
@@ -32,8 +32,12 @@ impl World {
         let deal = &self.deals[index];
         let committed = self.count(setting, index, State::Committed);
         let writers = self.writers(setting, index).count();
-        let decided = deal.commit == Slot::Durable || writers == 0 || (writers == 1 && committed == 1);
+        let alone = !setting.payload && (writers == 0 || (writers == 1 && committed == 1));
+        let decided = deal.commit == Slot::Durable || alone;
         let undone = deal.commit == Slot::Absent && committed == 0;
+        if setting.calm && deal.begun && deal.coordinator.is_none() && deal.answer != Some(Outcome::Committed) {
+            return broken("I8", format!("nobody refused, and the answer is {:?}", deal.answer));
+        }
         for (who, said) in [("the application", deal.answer), ("whoever asked", deal.told)] {
             let holds = match said {
                 Some(Outcome::Committed) => decided,

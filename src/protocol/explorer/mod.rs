@@ -53,6 +53,8 @@ fn setting(modes: &[&[Mode]]) -> Setting {
         strays: false,
         operator: 0,
         questions: false,
+        payload: false,
+        calm: false,
         acknowledge: Acknowledge::Applied,
         bug: None,
     }
@@ -75,6 +77,8 @@ fn one_branch() {
     holds("a writer without witness", &Setting { ghosts: true, witness: false, ..setting(&[&[W]]) });
     holds("a writer that may stray", &Setting { strays: true, ..setting(&[&[W]]) });
     holds("a reader", &Setting { crashes: 2, ..setting(&[&[R]]) });
+    holds("a writer with a payload", &Setting { payload: true, ghosts: true, ..setting(&[&[W]]) });
+    holds("a reader with a payload", &Setting { payload: true, ..setting(&[&[R]]) });
 }
 
 #[test]
@@ -137,6 +141,16 @@ fn recovery_beside_a_live_transaction() {
     }
 }
 
+/// Who always says no is safe, and no use: when everybody agrees, all commits.
+#[test]
+fn when_nothing_fails_all_commits() {
+    for modes in [&[W][..], &[R], &[W, W], &[W, R], &[R, R], &[W, W, W], &[W, W, R], &[W, R, R]] {
+        for payload in [false, true] {
+            holds(&format!("{modes:?}, calm"), &Setting { calm: true, payload, ..setting(&[modes]) });
+        }
+    }
+}
+
 /// Every way of getting it wrong is found, and by the invariant that forbids it.
 #[test]
 fn planted_bugs_are_caught() {
@@ -153,6 +167,7 @@ fn planted_bugs_are_caught() {
         (Bug::PreparedAreForgotten,        "I5", two()),
         (Bug::DoneBeforePhaseTwo,          "I4", two()),
         (Bug::WriterBesideReaders,         "I3", setting(&[&[W, R]])),
+        (Bug::AlwaysNo,                    "I8", Setting { calm: true, ..two() }),
         // The driver.
         (Bug::LeftSessionsStayOpen,        "I4", two()),
         (Bug::MemoryBeforeScans,           "I6", two()),

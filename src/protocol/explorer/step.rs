@@ -74,6 +74,13 @@ impl Event {
     }
 }
 
+impl Event {
+    /// What is no fault, and still no agreement.
+    fn gives_up(self) -> bool {
+        matches!(self, Self::Abort(_) | Self::Serve(_, Will::Refuses))
+    }
+}
+
 /// An invariant that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken {
@@ -89,6 +96,14 @@ pub fn broken<T>(invariant: &'static str, what: impl Into<String>) -> Result<T, 
 impl World {
     /// All that can happen next.
     pub fn events(&self, setting: &Setting) -> Vec<Event> {
+        let mut events = self.all_events(setting);
+        if setting.calm {
+            events.retain(|event| !event.is_fault(self) && !event.gives_up());
+        }
+        events
+    }
+
+    fn all_events(&self, setting: &Setting) -> Vec<Event> {
         let mut events = Vec::with_capacity(16);
         for index in self.indices(setting) {
             self.events_of_site(setting, index, &mut events);

@@ -3,11 +3,12 @@
 //! A participant holds at most one branch of each transaction, so the servers are a table of [`Site`]s. All is small
 //! and `Copy` but the coordinators, which are the real ones.
 
-use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, TransactionId};
+use crate::id::{BranchId, Incarnation, Lineage, NodeName, ParticipantName, TransactionId};
 use crate::protocol::coordinator::{Phase, Stage};
 use crate::protocol::recovery::{Action, Evidence};
-use crate::protocol::{Acknowledge, Branch, Coordinator, Finish, Mode, Outcome, Vote};
+use crate::protocol::{Acknowledge, Branch, Coordinator, Finish, Mode, Outcome, Payload, Vote};
 use std::rc::Rc;
+use std::sync::LazyLock;
 
 /// What is explored: the transactions, and which faults may come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +31,10 @@ pub struct Setting {
     pub operator: u8,
     /// Whether somebody may ask for an outcome by id.
     pub questions: bool,
+    /// Whether each transaction carries a payload, which makes a decision record necessary.
+    pub payload: bool,
+    /// No faults, no refusals, nobody gives up.
+    pub calm: bool,
     /// When the coordinator answers.
     pub acknowledge: Acknowledge,
     /// What is broken, for the tests of this test.
@@ -52,7 +57,7 @@ impl Setting {
 
     pub fn id(&self, transaction: usize) -> TransactionId {
         let sequence = u64::try_from(transaction).unwrap() + 1;
-        TransactionId { node: "node".parse().unwrap(), incarnation: INCARNATION, sequence }
+        TransactionId { node: *NODE, incarnation: INCARNATION, sequence }
     }
 
     pub fn branch(&self, index: usize) -> BranchId {
@@ -62,7 +67,9 @@ impl Setting {
 
     /// The site of a branch; `None` for one that is not of this world.
     pub fn site(&self, id: BranchId) -> Option<usize> {
-        (0..self.modes.len() * self.participants()).find(|index| self.branch(*index) == id)
+        let deal = (0..self.modes.len()).find(|deal| self.id(*deal) == id.transaction)?;
+        let participant = usize::from(id.participant);
+        (id.slot == 0 && participant < self.participants()).then_some(deal * self.participants() + participant)
     }
 
     pub fn participant(&self, number: usize) -> ParticipantName {
@@ -77,10 +84,13 @@ impl Setting {
             mode: self.modes[transaction][participant],
         };
         let branches = (0..self.participants()).map(branch).collect();
-        Coordinator::new(self.id(transaction), branches, self.acknowledge, None)
+        let payload = self.payload.then(|| Payload { key: b"key".to_vec(), bytes: Vec::new() });
+        Coordinator::new(self.id(transaction), branches, self.acknowledge, payload)
     }
 }
 
+/// The node of all transactions here. Parsed once: ids are made in every step.
+pub static NODE: LazyLock<NodeName> = LazyLock::new(|| "node".parse().unwrap());
 /// The incarnation of all transactions here.
 pub const INCARNATION: Incarnation = Incarnation(1);
 /// A branch of another journal, prepared on every participant for ever.
@@ -334,44 +344,44 @@ impl Site {
             Some(other) => panic!("{other:?} is no work"),
         };
         let stage = stage.map_or(0, |stage| 1 + stage as u32);
-        let mut word = 0;
-        for (bits, value) in [
-            (1, self.mode as u32),
-            (3, self.state as u32),
-            (2, self.witness as u32),
-            (5, line),
-            (3, late),
-            (2, self.seen as u32),
-            (3, self.evidence as u32),
-            (2, work(self.todo)),
-            (2, work(self.stray)),
-            (1, u32::from(self.wanted)),
-            (3, stage),
-        ] {
-            assert!(value < 1 << bits);
-            word = word << bits | value;
-        }
-        word
+        let mut word = Word(0);
+        word.put(1, self.mode as u32);
+        word.put(3, self.state as u32);
+        word.put(2, self.witness as u32);
+        word.put(5, line);
+        word.put(3, late);
+        word.put(2, self.seen as u32);
+        word.put(3, self.evidence as u32);
+        word.put(2, work(self.todo));
+        word.put(2, work(self.stray));
+        word.put(1, u32::from(self.wanted));
+        word.put(3, stage);
+        word.0
     }
 }
 
 impl Deal {
     fn pack(&self, phase: Option<Phase>) -> u32 {
         let outcome = |outcome: Option<Outcome>| outcome.map_or(0, |outcome| 1 + outcome as u32);
-        let mut word = 0;
-        for (bits, value) in [
-            (1, u32::from(self.begun)),
-            (3, phase.map_or(0, |phase| 1 + phase as u32)),
-            (3, self.commit as u32),
-            (3, self.done as u32),
-            (3, self.alone as u32),
-            (3, outcome(self.answer)),
-            (3, outcome(self.told)),
-            (4, u32::from(self.memory_before)),
-        ] {
-            assert!(value < 1 << bits);
-            word = word << bits | value;
-        }
-        word
+        let mut word = Word(0);
+        word.put(1, u32::from(self.begun));
+        word.put(3, phase.map_or(0, |phase| 1 + phase as u32));
+        word.put(3, self.commit as u32);
+        word.put(3, self.done as u32);
+        word.put(3, self.alone as u32);
+        word.put(3, outcome(self.answer));
+        word.put(3, outcome(self.told));
+        word.put(4, u32::from(self.memory_before));
+        word.0
+    }
+}
+
+/// Bits, side by side.
+struct Word(u32);
+
+impl Word {
+    fn put(&mut self, bits: u32, value: u32) {
+        assert!(value < 1 << bits);
+        self.0 = self.0 << bits | value;
     }
 }
