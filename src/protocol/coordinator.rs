@@ -101,6 +101,19 @@ impl Coordinator {
         self.answer
     }
 
+    /// The transaction.
+    pub fn transaction(&self) -> TransactionId {
+        self.transaction
+    }
+
+    /// The branches of a committed transaction that have not said that they did: what `Committed` is still to be
+    /// applied on. Empty for every other transaction.
+    pub fn pending(&self) -> impl Iterator<Item = &Branch> {
+        let committed = self.phase == Phase::Committing;
+        let open = move |(_, stage): &&(Branch, Stage)| committed && *stage != Stage::Settled;
+        self.branches.iter().filter(open).map(|(branch, _)| branch)
+    }
+
     /// Takes one input. All transitions are here.
     ///
     /// # Panics

@@ -1,6 +1,5 @@
 //! Planted bugs: each is a way in which somebody has got this wrong, and the explorer has to find it.
 
-use super::step::Broken;
 use super::world::{Line, Request, Setting, Slot, State, World};
 use crate::protocol::coordinator::Phase;
 use crate::protocol::recovery::Action;
@@ -19,7 +18,8 @@ pub enum Bug {
     PreparedAreForgotten,
     DoneBeforePhaseTwo,
     WriterBesideReaders,
-    // The shell.
+    AlwaysNo,
+    // The driver.
     LeftSessionsStayOpen,
     MemoryBeforeScans,
     LiveIsForgotten,
@@ -39,6 +39,10 @@ pub enum Bug {
     AbsenceIsTrusted,
 }
 
+impl Bug {
+    pub const COUNT: usize = Self::AbsenceIsTrusted as usize + 1;
+}
+
 /// The plan's action, or what a wrong row of the table would say.
 pub fn bend_row(setting: &Setting, row: &str, action: Action) -> Action {
     match (setting.bug, row) {
@@ -52,7 +56,7 @@ pub fn bend_row(setting: &Setting, row: &str, action: Action) -> Action {
 
 impl World {
     pub fn bend_input(&self, setting: &Setting, deal: usize, input: Input) -> Input {
-        let alone = setting.modes[deal].iter().filter(|mode| **mode == Mode::Writer).count() == 1;
+        let alone = self.phase(deal) == Some(Phase::Alone);
         let deciding = self.deals[deal].commit != Slot::Absent;
         match (setting.bug, input) {
             (Some(Bug::UnknownVoteIsYes), Input::Voted(id, Vote::Unknown)) => {
@@ -65,6 +69,7 @@ impl World {
             (Some(Bug::UnknownOnePhaseIsRolledBack), Input::Finished(id, Finish::Unknown)) if alone => {
                 Input::Finished(id, Finish::RolledBack)
             }
+            (Some(Bug::AlwaysNo), Input::Voted(id, _)) => Input::Voted(id, Vote::No),
             (_, input) => input,
         }
     }
@@ -108,8 +113,7 @@ impl World {
     }
 
     pub fn abort_too_late(&self, setting: &Setting, deal: usize) -> bool {
-        let phase = self.deals[deal].coordinator.as_ref().map(|coordinator| coordinator.fingerprint().0);
-        setting.bug == Some(Bug::AbortAfterTheDecision) && phase == Some(Phase::Deciding)
+        setting.bug == Some(Bug::AbortAfterTheDecision) && self.phase(deal) == Some(Phase::Deciding)
     }
 
     pub fn abort_against_the_decision(&mut self, setting: &Setting, deal: usize) {
@@ -121,13 +125,4 @@ impl World {
             }
         }
     }
-}
-
-/// What a search made of a bug.
-#[derive(Debug)]
-pub enum Catch {
-    /// An invariant of the explorer.
-    Invariant(Broken),
-    /// An assertion of the code under test.
-    Assertion(String),
 }

@@ -2,7 +2,7 @@
 //! answers are kept.
 
 use super::bugs::Bug;
-use super::world::{FOREIGN, INCARNATION, Seen, Setting, Slot, World};
+use super::world::{FOREIGN, INCARNATION, NODE, Seen, Setting, Slot, World};
 use crate::id::{Incarnation, Lineage, TransactionId};
 use crate::protocol::recovery::{Action, Evidence, Memory, Observation, Plan, Recalled, Scan, plan};
 use crate::protocol::{CommitRecord, DecidedBranch, IncarnationRecord, Mode, Outcome, Record};
@@ -18,6 +18,8 @@ pub struct Council {
 /// A plan, by the world's indices.
 #[derive(Debug, Clone, Default)]
 pub struct Verdict {
+    /// The rows of the table that it used.
+    pub rows: Vec<&'static str>,
     /// By site: nothing where the plan does not name it.
     pub actions: [Option<Action>; 4],
     /// By transaction.
@@ -81,7 +83,7 @@ impl Image<'_> {
 impl Memory for Image<'_> {
     fn incarnation(&self, incarnation: Incarnation) -> Option<IncarnationRecord> {
         let participants = (0..self.setting.participants()).map(|number| self.setting.participant(number)).collect();
-        let node = "node".parse().unwrap();
+        let node = *NODE;
         let known = incarnation == INCARNATION;
         known.then_some(IncarnationRecord { node, incarnation, opened_at_ms: 0, participants })
     }
@@ -112,6 +114,10 @@ impl Memory for Image<'_> {
 }
 
 impl Council {
+    pub fn rows(&self) -> BTreeSet<&'static str> {
+        self.answers.values().flat_map(|verdict| verdict.rows.iter().copied()).collect()
+    }
+
     pub fn consult(&mut self, world: &World, setting: &Setting) -> Rc<Verdict> {
         let mut question = [0u8; 7];
         for index in world.indices(setting) {
@@ -178,6 +184,7 @@ fn verdict(setting: &Setting, plan: &Plan) -> Verdict {
     let scanned = setting.participants() - plan.unscanned.len();
     verdict.trespasses = plan.foreign.len() != 2 * scanned;
     for branch in plan.branches() {
+        verdict.rows.push(branch.row);
         match setting.site(branch.id) {
             Some(index) => verdict.actions[index] = Some(super::bugs::bend_row(setting, branch.row, branch.action)),
             None => verdict.trespasses = true,

@@ -5,7 +5,7 @@ use super::world::{Line, Seen, Setting, Slot, State, World};
 use crate::protocol::Outcome;
 
 impl World {
-    /// I1, I3, I4. The steps check I2, I6 and I7 themselves, the search I5.
+    /// I1, I3, I4, I8. The steps check I2, I6 and I7 themselves, the search I5.
     pub fn check(&self, setting: &Setting) -> Result<(), Broken> {
         for deal in 0..setting.modes.len() {
             self.check_atomicity(setting, deal)?;
@@ -32,17 +32,24 @@ impl World {
         let deal = &self.deals[index];
         let committed = self.count(setting, index, State::Committed);
         let writers = self.writers(setting, index).count();
-        let decided = deal.commit == Slot::Durable || writers == 0 || (writers == 1 && committed == 1);
+        let alone = !setting.payload && (writers == 0 || (writers == 1 && committed == 1));
+        let decided = deal.commit == Slot::Durable || alone;
         let undone = deal.commit == Slot::Absent && committed == 0;
+        if setting.calm && deal.begun && deal.coordinator.is_none() && deal.answer != Some(Outcome::Committed) {
+            return broken("I8", format!("nobody refused, and the answer is {:?}", deal.answer));
+        }
         for (who, said) in [("the application", deal.answer), ("whoever asked", deal.told)] {
-            let true_ = match said {
+            let holds = match said {
                 Some(Outcome::Committed) => decided,
                 Some(Outcome::RolledBack) => undone,
                 Some(Outcome::Damaged) => setting.strays,
                 Some(Outcome::InDoubt) | None => true,
             };
-            if !true_ {
-                return broken("I3", format!("{who} was told {said:?}, {committed} committed, record {:?}", deal.commit));
+            if !holds {
+                return broken(
+                    "I3",
+                    format!("{who} was told {said:?}, {committed} committed, record {:?}", deal.commit),
+                );
             }
         }
         Ok(())
@@ -58,7 +65,7 @@ impl World {
         if deal.alone != Slot::Absent && !(all && writers == 1) {
             return broken("I4", "noted as committed by its only writer, and it is not");
         }
-                let over = deal.begun && deal.coordinator.is_none();
+        let over = deal.begun && deal.coordinator.is_none();
         if self.first_life && over && setting.witness && deal.commit == Slot::Absent {
             let lost = |site: &&super::world::Site| site.state == State::Prepared && !site.wanted;
             if self.writers(setting, index).any(|site| lost(&site)) {
@@ -73,7 +80,12 @@ impl World {
         let site = |index: usize| {
             let site = &self.sites[index];
             let ended = !matches!(site.state, State::Active | State::Prepared);
-            ended && site.late.is_none() && site.line == Line::Closed && site.seen == Seen::NotYet && !site.wanted
+            ended
+                && site.late.is_none()
+                && site.stray.is_none()
+                && site.line == Line::Closed
+                && site.seen == Seen::NotYet
+                && !site.wanted
         };
         let deal = |index: usize| {
             let deal = &self.deals[index];

@@ -105,7 +105,10 @@ impl World {
             }
         }
         for index in self.indices(setting) {
-            if matches!(actions[index], Some(Action::Nothing | Action::Finish | Action::FinishUnproven | Action::Damage)) {
+            if matches!(
+                actions[index],
+                Some(Action::Nothing | Action::Finish | Action::FinishUnproven | Action::Damage)
+            ) {
                 self.sites[index].wanted = false;
             }
         }
@@ -131,7 +134,10 @@ impl World {
             return broken("I2", format!("recovery commits {index} and no record is durable"));
         }
         let heard = match delivery {
-            Delivery::Lost => None,
+            Delivery::Lost => {
+                self.sites[index].stray = Some(action).filter(|_| setting.ghosts);
+                None
+            }
             Delivery::Answered => self.carry(setting, index, action),
             Delivery::Unanswered => {
                 self.carry(setting, index, action);
@@ -158,9 +164,10 @@ impl World {
     }
 
     /// The participant's side of an action; `None` is no positive answer.
-    fn carry(&mut self, setting: &Setting, index: usize, action: Action) -> Option<Evidence> {
+    pub fn carry(&mut self, setting: &Setting, index: usize, action: Action) -> Option<Evidence> {
         let site = &mut self.sites[index];
         match (action, site.state) {
+            (Action::Commit | Action::RollBack, State::Prepared) if setting.pinned && site.late.is_some() => None,
             (Action::Commit, State::Prepared) => {
                 site.commit(setting, Witness::Decided);
                 Some(Evidence::Committed)

@@ -4,7 +4,7 @@
 use super::council::Council;
 use super::step::{Broken, Event};
 use super::world::{Setting, World};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// What a search found.
@@ -13,6 +13,8 @@ pub struct Explored {
     pub steps: usize,
     /// How many of the states are quiet.
     pub quiet: usize,
+    /// The rows of recovery's table that a plan used.
+    pub rows: BTreeSet<&'static str>,
     pub broken: Option<(Broken, Vec<Event>)>,
 }
 
@@ -43,19 +45,19 @@ struct Search {
     fair: Vec<(u32, u32)>,
     quiet: Vec<u32>,
     frontier: VecDeque<World>,
+    council: Council,
     steps: usize,
 }
 
 pub fn explore(setting: &Setting) -> Explored {
     let mut search = Search::default();
-    let mut council = Council::default();
     search.visit(setting, World::new(setting), (0, Event::Begin(0)));
     let mut number = 0;
     while let Some(world) = search.frontier.pop_front() {
         for event in world.events(setting) {
             let mut next = world.clone();
             search.steps += 1;
-            let held = next.apply(setting, event, &mut council).and_then(|()| next.check(setting));
+            let held = next.apply(setting, event, &mut search.council).and_then(|()| next.check(setting));
             if let Err(broken) = held {
                 return search.report(Some((broken, number, Some(event))));
             }
@@ -106,7 +108,8 @@ impl Search {
 
     fn report(self, broken: Option<(Broken, u32, Option<Event>)>) -> Explored {
         let broken = broken.map(|(broken, state, last)| (broken, self.story(state, last)));
-        Explored { states: self.parents.len(), steps: self.steps, quiet: self.quiet.len(), broken }
+        let rows = self.council.rows();
+        Explored { states: self.parents.len(), steps: self.steps, quiet: self.quiet.len(), rows, broken }
     }
 
     fn story(&self, mut state: u32, last: Option<Event>) -> Vec<Event> {

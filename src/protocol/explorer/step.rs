@@ -2,9 +2,9 @@
 
 use super::bugs::Bug;
 use super::council::Council;
-use super::world::{Line, Reply, Request, Seen, Setting, Site, Slot, State, Witness, World};
+use super::world::{Line, Reply, Request, Setting, Slot, State, Witness, World};
 use crate::protocol::coordinator::Phase;
-use crate::protocol::recovery::Evidence;
+use crate::protocol::recovery::Action;
 use crate::protocol::{Finish, Input, Mode, Output, Record, Vote};
 use std::rc::Rc;
 
@@ -39,6 +39,9 @@ pub enum Event {
     ScanFails(usize),
     Plan,
     Act(usize, Delivery),
+    /// An unanswered request of the resolver is carried out after all.
+    LandStray(usize),
+    DropStray(usize),
 }
 
 /// What a branch is in the mood for.
@@ -71,6 +74,13 @@ impl Event {
     }
 }
 
+impl Event {
+    /// What is no fault, and still no agreement.
+    fn gives_up(self) -> bool {
+        matches!(self, Self::Abort(_) | Self::Serve(_, Will::Refuses))
+    }
+}
+
 /// An invariant that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken {
@@ -86,6 +96,14 @@ pub fn broken<T>(invariant: &'static str, what: impl Into<String>) -> Result<T, 
 impl World {
     /// All that can happen next.
     pub fn events(&self, setting: &Setting) -> Vec<Event> {
+        let mut events = self.all_events(setting);
+        if setting.calm {
+            events.retain(|event| !event.is_fault(self) && !event.gives_up());
+        }
+        events
+    }
+
+    fn all_events(&self, setting: &Setting) -> Vec<Event> {
         let mut events = Vec::with_capacity(16);
         for index in self.indices(setting) {
             self.events_of_site(setting, index, &mut events);
@@ -132,6 +150,9 @@ impl World {
         if site.late.is_some() {
             events.extend([Event::Land(index), Event::Drop(index)]);
         }
+        if site.stray.is_some() {
+            events.extend([Event::LandStray(index), Event::DropStray(index)]);
+        }
         if self.operator > 0 && site.state == State::Prepared {
             events.push(Event::Operator(index));
         }
@@ -155,7 +176,7 @@ impl World {
         }
     }
 
-    fn phase(&self, deal: usize) -> Option<Phase> {
+    pub fn phase(&self, deal: usize) -> Option<Phase> {
         self.deals[deal].coordinator.as_ref().map(|coordinator| coordinator.fingerprint().0)
     }
 
@@ -188,6 +209,11 @@ impl World {
             }
             Event::Crash => self.crash(setting),
             Event::Reopen(kept) => self.reopen(setting, kept),
+            Event::LandStray(index) => {
+                let action = self.sites[index].stray.take().expect("the event is enabled");
+                self.carry(setting, index, action);
+            }
+            Event::DropStray(index) => self.sites[index].stray = None,
             Event::Operator(index) => {
                 self.operator -= 1;
                 self.sites[index].state = State::Ended;
@@ -254,7 +280,13 @@ impl World {
                 self.send(setting.site(id).unwrap(), Request::Commit);
             }
             Output::Leave(id) => self.leave(setting, deal, setting.site(id).unwrap()),
-            Output::Append(_) => self.deals[deal].commit = Slot::Pending,
+            Output::Append(_) => {
+                let meddled = self.operator < setting.operator;
+                if !meddled && self.writers(setting, deal).any(|site| site.state != State::Prepared) {
+                    return broken("I2", "decided, and not every branch has promised");
+                }
+                self.deals[deal].commit = Slot::Pending;
+            }
             Output::Note(_) if self.poisoned => {}
             Output::Note(Record::Done(_)) => self.deals[deal].done = Slot::Cached,
             Output::Note(_) => self.deals[deal].alone = Slot::Cached,
@@ -298,6 +330,11 @@ impl World {
     fn hear(&mut self, setting: &Setting, index: usize) -> Result<(), Broken> {
         let Line::Answered(reply) = self.sites[index].line else { panic!("nothing was answered") };
         self.sites[index].line = Line::Idle;
+        if setting.bug == Some(Bug::LeftSessionsStayOpen)
+            && self.deals[index / setting.participants()].coordinator.is_none()
+        {
+            return Ok(());
+        }
         self.tell(setting, index / setting.participants(), reply.input(setting, index))
     }
 
@@ -372,103 +409,14 @@ impl World {
             if idle {
                 site.late = None;
             }
+            let idle = match site.stray {
+                Some(Action::Commit | Action::RollBack) => site.state != State::Prepared,
+                Some(_) => site.witness != Witness::None,
+                None => false,
+            };
+            if idle {
+                site.stray = None;
+            }
         }
-    }
-}
-
-impl Request {
-    /// What the coordinator hears of it when nothing is heard.
-    pub fn unknown(self) -> Reply {
-        match self {
-            Self::Prepare | Self::EndReadOnly => Reply::Voted(Vote::Unknown),
-            Self::CommitAlone | Self::Commit | Self::RollBack => Reply::Finished(Finish::Unknown),
-        }
-    }
-}
-
-impl Reply {
-    fn input(self, setting: &Setting, index: usize) -> Input {
-        match self {
-            Self::Voted(vote) => Input::Voted(setting.branch(index), vote),
-            Self::Finished(finish) => Input::Finished(setting.branch(index), finish),
-        }
-    }
-}
-
-impl Site {
-    /// The session is closed from the process's side.
-    fn close(&mut self) {
-        if let Line::Asked(request) = self.line {
-            self.late = Some(request);
-        }
-        self.line = Line::Closed;
-        if self.late.is_none() {
-            self.forsake();
-        }
-    }
-
-    /// The server has noticed that the session is gone: what was not prepared is rolled back.
-    fn forsake(&mut self) {
-        if self.state == State::Active {
-            self.state = State::Ended;
-        }
-    }
-
-    /// The server carries a request of the branch's own session out.
-    fn execute(&mut self, setting: &Setting, request: Request, will: Will) -> Reply {
-        let fenced = self.witness == Witness::Fence;
-        let reply = match (request, self.state, will) {
-            (Request::Prepare, State::Active, Will::Agrees) if fenced => Reply::Voted(Vote::No),
-            (Request::Prepare, State::Active, Will::Agrees) => {
-                self.state = State::Prepared;
-                Reply::Voted(Vote::Prepared)
-            }
-            (Request::EndReadOnly, State::Active, Will::Agrees) => {
-                self.state = State::Ended;
-                Reply::Voted(Vote::ReadOnly)
-            }
-            (Request::Prepare | Request::EndReadOnly, State::Active, Will::Refuses) => Reply::Voted(Vote::No),
-            (Request::Prepare, State::Active, Will::Strayed) => {
-                self.state = State::Strayed;
-                Reply::Voted(Vote::Lost)
-            }
-            (Request::CommitAlone, State::Active, Will::Agrees) if !fenced => {
-                self.commit(setting, Witness::Alone);
-                Reply::Finished(Finish::Done)
-            }
-            (Request::CommitAlone, State::Active, Will::Agrees | Will::Refuses) => {
-                self.state = State::Ended;
-                Reply::Finished(Finish::RolledBack)
-            }
-            (Request::CommitAlone, State::Active, Will::Strayed) => {
-                self.state = State::Strayed;
-                Reply::Finished(Finish::Lost)
-            }
-            (Request::Commit, State::Prepared, _) => {
-                self.commit(setting, Witness::Decided);
-                Reply::Finished(Finish::Done)
-            }
-            (Request::RollBack, State::Active | State::Prepared | State::Ended, _) => {
-                self.state = State::Ended;
-                Reply::Finished(Finish::Done)
-            }
-            // Unknown branch, or one that has ended otherwise.
-            _ => request.unknown(),
-        };
-        reply
-    }
-
-    pub fn commit(&mut self, setting: &Setting, witness: Witness) {
-        assert!(matches!(self.state, State::Active | State::Prepared));
-        self.state = State::Committed;
-        if setting.witness {
-            self.witness = witness;
-        }
-    }
-
-    pub fn forget(&mut self) {
-        self.seen = Seen::NotYet;
-        self.evidence = Evidence::NotAsked;
-        self.todo = None;
     }
 }

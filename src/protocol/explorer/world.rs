@@ -3,14 +3,15 @@
 //! A participant holds at most one branch of each transaction, so the servers are a table of [`Site`]s. All is small
 //! and `Copy` but the coordinators, which are the real ones.
 
-use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, TransactionId};
+use crate::id::{BranchId, Incarnation, Lineage, NodeName, ParticipantName, TransactionId};
 use crate::protocol::coordinator::{Phase, Stage};
 use crate::protocol::recovery::{Action, Evidence};
-use crate::protocol::{Acknowledge, Branch, Coordinator, Finish, Mode, Outcome, Vote};
+use crate::protocol::{Acknowledge, Branch, Coordinator, Finish, Mode, Outcome, Payload, Vote};
 use std::rc::Rc;
+use std::sync::LazyLock;
 
 /// What is explored: the transactions, and which faults may come.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// By transaction, then by participant. Each transaction has a branch on every participant.
     pub modes: Vec<Vec<Mode>>,
@@ -18,16 +19,35 @@ pub struct Setting {
     pub crashes: u8,
     /// Whether the participants keep witnesses.
     pub witness: bool,
+    /// What an earlier process has left of the first transaction; `None`: nothing, it is yet to begin.
+    pub remains: Option<Remains>,
+    /// Whether a request of the resolver that had no answer may be carried out later.
+    pub ghosts: bool,
+    /// Whether a prepared branch can be ended by its own session alone, as long as that lives (MariaDB).
+    pub pinned: bool,
     /// Whether the application may end a branch by itself.
     pub strays: bool,
     /// How many prepared branches an operator rolls back by hand.
     pub operator: u8,
     /// Whether somebody may ask for an outcome by id.
     pub questions: bool,
+    /// Whether each transaction carries a payload, which makes a decision record necessary.
+    pub payload: bool,
+    /// No faults, no refusals, nobody gives up.
+    pub calm: bool,
     /// When the coordinator answers.
     pub acknowledge: Acknowledge,
     /// What is broken, for the tests of this test.
     pub bug: Option<super::bugs::Bug>,
+}
+
+/// What a process has left behind that died in the middle of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remains {
+    /// One branch is prepared, the request to prepare the other one is still under way.
+    HalfPrepared,
+    /// It was decided; one branch is prepared, the request to commit the other one is still under way.
+    HalfCommitted,
 }
 
 impl Setting {
@@ -37,7 +57,7 @@ impl Setting {
 
     pub fn id(&self, transaction: usize) -> TransactionId {
         let sequence = u64::try_from(transaction).unwrap() + 1;
-        TransactionId { node: "node".parse().unwrap(), incarnation: INCARNATION, sequence }
+        TransactionId { node: *NODE, incarnation: INCARNATION, sequence }
     }
 
     pub fn branch(&self, index: usize) -> BranchId {
@@ -47,7 +67,9 @@ impl Setting {
 
     /// The site of a branch; `None` for one that is not of this world.
     pub fn site(&self, id: BranchId) -> Option<usize> {
-        (0..self.modes.len() * self.participants()).find(|index| self.branch(*index) == id)
+        let deal = (0..self.modes.len()).find(|deal| self.id(*deal) == id.transaction)?;
+        let participant = usize::from(id.participant);
+        (id.slot == 0 && participant < self.participants()).then_some(deal * self.participants() + participant)
     }
 
     pub fn participant(&self, number: usize) -> ParticipantName {
@@ -62,10 +84,13 @@ impl Setting {
             mode: self.modes[transaction][participant],
         };
         let branches = (0..self.participants()).map(branch).collect();
-        Coordinator::new(self.id(transaction), branches, self.acknowledge, None)
+        let payload = self.payload.then(|| Payload { key: b"key".to_vec(), bytes: Vec::new() });
+        Coordinator::new(self.id(transaction), branches, self.acknowledge, payload)
     }
 }
 
+/// The node of all transactions here. Parsed once: ids are made in every step.
+pub static NODE: LazyLock<NodeName> = LazyLock::new(|| "node".parse().unwrap());
 /// The incarnation of all transactions here.
 pub const INCARNATION: Incarnation = Incarnation(1);
 /// A branch of another journal, prepared on every participant for ever.
@@ -143,6 +168,8 @@ pub struct Site {
     pub seen: Seen,
     pub evidence: Evidence,
     pub todo: Option<Action>,
+    /// A request of the resolver without an answer: it may still be carried out.
+    pub stray: Option<Action>,
     /// On the resolver's list of branches that coordinators left.
     pub wanted: bool,
 }
@@ -207,6 +234,7 @@ impl World {
             seen: Seen::NotYet,
             evidence: Evidence::NotAsked,
             todo: None,
+            stray: None,
             wanted: false,
         };
         let deal = Deal {
@@ -220,12 +248,35 @@ impl World {
             memory_before: 0,
         };
         let (sites, deals) = ([site; 4], [deal.clone(), deal]);
-        let mut world =
-            Self { sites, deals, up: true, first_life: true, poisoned: false, crashes: setting.crashes, operator: setting.operator };
+        let mut world = Self {
+            sites,
+            deals,
+            up: true,
+            first_life: true,
+            poisoned: false,
+            crashes: setting.crashes,
+            operator: setting.operator,
+        };
         for index in world.indices(setting) {
             world.sites[index].mode = setting.modes[index / setting.participants()][index % setting.participants()];
         }
+        if let Some(remains) = setting.remains {
+            world.bequeath(remains);
+        }
         world
+    }
+
+    fn bequeath(&mut self, remains: Remains) {
+        self.deals[0].begun = true;
+        self.first_life = false;
+        self.sites[0].state = State::Prepared;
+        (self.sites[1].state, self.sites[1].late) = match remains {
+            Remains::HalfPrepared => (State::Active, Some(Request::Prepare)),
+            Remains::HalfCommitted => (State::Prepared, Some(Request::Commit)),
+        };
+        if remains == Remains::HalfCommitted {
+            self.deals[0].commit = Slot::Durable;
+        }
     }
 
     pub fn indices(&self, setting: &Setting) -> std::ops::Range<usize> {
@@ -256,7 +307,8 @@ impl World {
                 each.enumerate().for_each(|(index, stage)| stages[index] = Some(stage));
             }
             for participant in 0..participants {
-                columns[participant][number] = self.sites[number * participants + participant].pack(stages[participant]);
+                columns[participant][number] =
+                    self.sites[number * participants + participant].pack(stages[participant]);
             }
             key[4 + number] = deal.pack(phase);
         }
@@ -284,45 +336,52 @@ impl Site {
             Line::Answered(Reply::Finished(finish)) => 13 + finish as u32,
         };
         let late = self.late.map_or(0, |request| 1 + request as u32);
-        let todo = self.todo.map_or(0, |action| 1 + action as u32);
+        let work = |action: Option<Action>| match action {
+            None => 0,
+            Some(Action::RollBack) => 1,
+            Some(Action::Commit) => 2,
+            Some(Action::Ask) => 3,
+            Some(other) => panic!("{other:?} is no work"),
+        };
         let stage = stage.map_or(0, |stage| 1 + stage as u32);
-        let mut word = 0;
-        for (bits, value) in [
-            (1, self.mode as u32),
-            (3, self.state as u32),
-            (2, self.witness as u32),
-            (5, line),
-            (3, late),
-            (2, self.seen as u32),
-            (3, self.evidence as u32),
-            (4, todo),
-            (1, u32::from(self.wanted)),
-            (3, stage),
-        ] {
-            assert!(value < 1 << bits);
-            word = word << bits | value;
-        }
-        word
+        let mut word = Word(0);
+        word.put(1, self.mode as u32);
+        word.put(3, self.state as u32);
+        word.put(2, self.witness as u32);
+        word.put(5, line);
+        word.put(3, late);
+        word.put(2, self.seen as u32);
+        word.put(3, self.evidence as u32);
+        word.put(2, work(self.todo));
+        word.put(2, work(self.stray));
+        word.put(1, u32::from(self.wanted));
+        word.put(3, stage);
+        word.0
     }
 }
 
 impl Deal {
     fn pack(&self, phase: Option<Phase>) -> u32 {
         let outcome = |outcome: Option<Outcome>| outcome.map_or(0, |outcome| 1 + outcome as u32);
-        let mut word = 0;
-        for (bits, value) in [
-            (1, u32::from(self.begun)),
-            (3, phase.map_or(0, |phase| 1 + phase as u32)),
-            (3, self.commit as u32),
-            (3, self.done as u32),
-            (3, self.alone as u32),
-            (3, outcome(self.answer)),
-            (3, outcome(self.told)),
-            (4, u32::from(self.memory_before)),
-        ] {
-            assert!(value < 1 << bits);
-            word = word << bits | value;
-        }
-        word
+        let mut word = Word(0);
+        word.put(1, u32::from(self.begun));
+        word.put(3, phase.map_or(0, |phase| 1 + phase as u32));
+        word.put(3, self.commit as u32);
+        word.put(3, self.done as u32);
+        word.put(3, self.alone as u32);
+        word.put(3, outcome(self.answer));
+        word.put(3, outcome(self.told));
+        word.put(4, u32::from(self.memory_before));
+        word.0
+    }
+}
+
+/// Bits, side by side.
+struct Word(u32);
+
+impl Word {
+    fn put(&mut self, bits: u32, value: u32) {
+        assert!(value < 1 << bits);
+        self.0 = self.0 << bits | value;
     }
 }
