@@ -45,6 +45,7 @@ conformance! {
     foreign_branches_are_left_alone
     the_truth_table_of_evidence
     a_fence_stops_a_late_branch
+    a_fence_and_a_branch_have_one_winner
     finished_from_outside
     unknown_branches_are_unknown
     sessions_are_ended_by_name
