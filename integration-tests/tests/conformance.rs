@@ -56,6 +56,7 @@ conformance! {
     nothing_begins_unregistered
     two_participants_share_a_server
     sessions_are_clean_when_reused
+    a_dropped_begin_leaves_nothing
     a_dropped_branch_frees_its_locks
     a_dropped_branch_frees_its_locks_while_it_waits
     a_session_lost_in_the_pool_is_replaced

@@ -491,6 +491,34 @@ mod a_restart_between_transactions_goes_unnoticed {
     }
 }
 
+/// D12: a standby is refused, also behind a URL that led to a primary before; once promoted it serves.
+mod a_standby_is_refused {
+    use super::*;
+
+    #[test]
+    fn postgres() {
+        servers::runtime().block_on(async {
+            let server = own_server(&[]).await;
+            let harness = PostgresHarness::on(server).await;
+            let bench = Bench::new(&harness).await;
+            assert_answer(&bench.begin_and_write(1, 10).await.commit_one_phase().await, Finish::Done);
+            server.stop().await.unwrap();
+            std::fs::write(server.directory().join("data/standby.signal"), "").unwrap();
+            server.restart().await.unwrap();
+            let error = harness.participant("bench", Setup::default()).register(&registration(0)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Setup);
+            assert!(error.to_string().contains("standby"), "{error}");
+            assert!(bench.participant.begin(bench.transaction(), writer()).await.is_err());
+            let reading = bench.begin_with(reader()).await;
+            assert_eq!(harness.read(&*reading, 1).await.unwrap(), Some(10));
+            harness.sql("SELECT pg_promote()").await;
+            let participant = harness.participant("bench", Setup::default());
+            assert_eq!(Bench::registered(&harness, participant, registration(0)).await.lineage, bench.lineage);
+            assert_answer(&bench.begin_and_write(1, 11).await.commit_one_phase().await, Finish::Done);
+        });
+    }
+}
+
 /// No error about a URL shows what is in it.
 mod passwords_are_not_shown {
     use super::*;

@@ -20,7 +20,7 @@ pub struct PostgresHarness {
 /// # Panics
 /// When it is not PostgreSQL's.
 pub fn lent(branch: &dyn Branch) -> Arc<Lent> {
-    branch.handle().downcast().ok().expect("the handle of a branch on PostgreSQL")
+    branch.handle().downcast().expect("the handle of a branch on PostgreSQL")
 }
 
 /// A participant by its URL and further lines of its configuration.

@@ -207,11 +207,10 @@ impl Lease {
     /// Whoever still holds the client could send statements into the next transaction, or commit them one by one in
     /// between: the session is closed then. Nobody can get hold of it any more, since the handle was revoked.
     pub(super) fn release(mut self) {
-        if let Some(object) = self.0.take() {
-            if Arc::strong_count(&object.link.client) > 1 {
-                tracing::debug!("a session is closed rather than reused: its handle is still held");
-                drop(Object::take(object));
-            }
+        let Some(object) = self.0.take() else { return };
+        if Arc::strong_count(&object.link.client) > 1 {
+            tracing::debug!("a session is closed rather than reused: its client is still held");
+            drop(Object::take(object));
         }
     }
 
