@@ -9,7 +9,7 @@ mod memory;
 mod postgres;
 
 pub use memory::MemoryHarness;
-pub use postgres::PostgresHarness;
+pub use postgres::{PostgresHarness, lent, postgres_at};
 
 use handfast::Result;
 use handfast::id::{BranchId, Incarnation, JournalId, Lineage, SessionName, TransactionId};
