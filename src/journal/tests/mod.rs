@@ -4,4 +4,5 @@ mod disk;
 mod document;
 mod files;
 mod samples;
+mod schedules;
 mod torture;
