@@ -12,6 +12,7 @@ use super::reader::{End, Placed, Segment, Step};
 use super::storage::{LOCK_NAME, Storage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::JournalId;
+use std::fmt;
 use std::io::{self, Read};
 
 /// The name of the segment with that number.
@@ -49,6 +50,12 @@ pub struct Damage {
 impl Damage {
     fn new(file: &str, offset: u64, why: impl Into<String>) -> Self {
         Self { file: file.into(), offset, why: why.into() }
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at offset {}: {}", self.file, self.offset, self.why)
     }
 }
 

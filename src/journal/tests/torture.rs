@@ -235,7 +235,17 @@ fn d08_a_journal_cut_at_every_byte_opens_with_all_complete_records() {
 #[test]
 fn every_flipped_bit_changes_nothing_or_is_refused() {
     let (disk, told) = killed(12);
-    let image = read_from(&disk).unwrap().image;
+    flip_every_bit(&disk, &told);
+    // Straight after an opening there is a snapshot and nothing else: no mark vouches for it but the header's.
+    let second = disk.copy();
+    let journal = open(&second, 2).unwrap();
+    let second = second.copy();
+    drop(journal);
+    flip_every_bit(&second, &told);
+}
+
+fn flip_every_bit(disk: &Disk, told: &Told) {
+    let image = read_from(disk).unwrap().image;
     let (mut harmless, mut refused) = (0, 0);
     for file in disk.names() {
         let whole = disk.contents(&file);
@@ -244,7 +254,7 @@ fn every_flipped_bit_changes_nothing_or_is_refused() {
             bytes[bit / 8] ^= 1 << (bit % 8);
             disk.replace(&file, bytes);
             let context = format!("{file}, bit {} of byte {}", bit % 8, bit / 8);
-            match read_from(&disk) {
+            match read_from(disk) {
                 Ok(found) if !matches!(found.verdict, Verdict::Corrupt(_)) => {
                     // Without the last mark the last batch is in doubt, but it is there.
                     let mut seen = found.image;
@@ -254,7 +264,7 @@ fn every_flipped_bit_changes_nothing_or_is_refused() {
                 }
                 Ok(found) => {
                     // What was refused can still be shown, except for the entry that was hit.
-                    assert!(found.entries.len() >= 3, "{context}: {:?}", found.verdict);
+                    assert!(found.entries.len() >= 2, "{context}: {:?}", found.verdict);
                     refused += 1;
                 }
                 Err(error) => {
@@ -263,7 +273,7 @@ fn every_flipped_bit_changes_nothing_or_is_refused() {
                 }
             }
             if bit % 61 == 0 {
-                match open(&disk.copy(), 2) {
+                match open(&disk.copy(), 5) {
                     Ok(journal) => journal.image(|image| told.check(image, &context)),
                     Err(error) => assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Refused), "{context}"),
                 }
