@@ -283,7 +283,8 @@ impl Shared {
                 Err(Error::new(ErrorKind::Unavailable, format!("no answer within {wait:?}")).at(member.name))
             })
         });
-        let failed: Vec<_> = futures_util::future::join_all(attempts).await.into_iter().filter_map(Result::err).collect();
+        let failed: Vec<_> =
+            futures_util::future::join_all(attempts).await.into_iter().filter_map(Result::err).collect();
         let none_reached = failed.len() == self.members.len();
         for error in &failed {
             tracing::warn!(error = %error.chain(), "participant cannot be used yet");
@@ -295,7 +296,8 @@ impl Shared {
     /// Ends a session from outside, within the resolver's patience.
     pub async fn end_session(&self, participant: ParticipantName, session: SessionName) {
         let Ok(member) = self.member(participant.as_str()) else { return };
-        let ending = tokio::time::timeout(self.recovery.statement_timeout, member.participant.end_session(session)).await;
+        let ending =
+            tokio::time::timeout(self.recovery.statement_timeout, member.participant.end_session(session)).await;
         if !matches!(ending, Ok(Ok(_))) {
             tracing::warn!(%participant, %session, "a session could not be ended from outside; its socket is closed");
         }
@@ -319,7 +321,8 @@ pub(crate) fn opening(config: &Config, participants: impl Iterator<Item = Partic
 
 /// 64 bits that nobody can foresee.
 pub(crate) fn random() -> Result<u64> {
-    getrandom::u64().map_err(|error| Error::new(ErrorKind::Setup, format!("the system gives no random numbers: {error}")))
+    getrandom::u64()
+        .map_err(|error| Error::new(ErrorKind::Setup, format!("the system gives no random numbers: {error}")))
 }
 
 /// A pause between half of `pause` and all of it, so that those who failed together do not return together.
@@ -335,5 +338,6 @@ fn now_ms() -> u64 {
 }
 
 fn host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| String::from("unknown"), |h| h.trim().to_owned())
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| String::from("unknown"), |h| h.trim().to_owned())
 }

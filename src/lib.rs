@@ -1,9 +1,9 @@
 //! One atomic transaction over PostgreSQL and MySQL/MariaDB, with a durable journal and automatic recovery.
 
+mod bridge;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
-mod bridge;
 pub mod config;
 pub mod error;
 pub mod id;

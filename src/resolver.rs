@@ -188,7 +188,8 @@ impl Resolver {
         *server = Some(found.description.clone());
         match (self.store.lineage(participant.name()), found.lineage) {
             (Some(expected), found) if found != Some(expected) => {
-                let found = found.map_or_else(|| "no tables of Handfast".to_owned(), |other| format!("lineage {other}"));
+                let found =
+                    found.map_or_else(|| "no tables of Handfast".to_owned(), |other| format!("lineage {other}"));
                 let message = format!(
                     "this is another server than the journal knows: it has {found}, the journal expects lineage \
                      {expected}; correct participants.{}.url, or bring the right server back",

@@ -129,11 +129,9 @@ impl fmt::Display for CommitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.outcome {
             Outcome::RolledBack => write!(f, "transaction {} was rolled back", self.id),
-            Outcome::InDoubt => write!(
-                f,
-                "transaction {} is in doubt: do not run it again, ask for its outcome by this id",
-                self.id
-            ),
+            Outcome::InDoubt => {
+                write!(f, "transaction {} is in doubt: do not run it again, ask for its outcome by this id", self.id)
+            }
             _ => write!(f, "transaction {} is damaged: part of its work may be committed, a person is needed", self.id),
         }
     }

@@ -1,6 +1,8 @@
 //! The structure is a promise like any other: who may import whom, what the pure parts may not name, how long a
 //! function may grow. DESIGN in a test, so that it cannot drift.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -7,7 +7,7 @@
 use super::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName, TransactionId};
-use crate::participant::{Answer, Branch, BoxFuture};
+use crate::participant::{Answer, BoxFuture, Branch};
 use crate::protocol::{self, Acknowledge, Coordinator, Finish, Input, Outcome, Output, Record, Vote};
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -80,7 +80,8 @@ struct Pump {
 /// outcome is certain, and goes on until every branch is finished or left to the resolver.
 pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>) {
     let infos = job.enlisted.iter().map(|enlisted| enlisted.info).collect();
-    let sessions = job.enlisted.into_iter().map(|e| (e.info.id, (e.info.participant, Session::Idle(e.branch)))).collect();
+    let sessions =
+        job.enlisted.into_iter().map(|e| (e.info.id, (e.info.participant, Session::Idle(e.branch)))).collect();
     let mut pump = Pump {
         coordinator: Coordinator::new(job.id, infos, job.acknowledge, None),
         shared: job.shared,
@@ -116,7 +117,8 @@ impl Pump {
     fn time_is_up(&mut self) {
         self.timer = None;
         if self.pending.is_empty() {
-            self.causes.push(Error::new(ErrorKind::TimedOut, "the transaction's deadline passed before it was decided"));
+            self.causes
+                .push(Error::new(ErrorKind::TimedOut, "the transaction's deadline passed before it was decided"));
             self.tell(Input::Abort);
         } else {
             // Decided: the outcome cannot change, only the wait for it to be readable everywhere ends.

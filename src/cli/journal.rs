@@ -38,7 +38,8 @@ fn text(found: &Offline, entries: Option<&Vec<OfflineEntry>>) -> String {
     let (committed, incarnations) = (found.image.committed_count(), found.image.incarnations().len());
     text += &format!("journal {id}: {incarnations} openings, {committed} commits, {open} decisions open\n");
     if !found.in_doubt.is_empty() {
-        text += &format!("{} records are beyond the last synced mark: opening makes them durable\n", found.in_doubt.len());
+        text +=
+            &format!("{} records are beyond the last synced mark: opening makes them durable\n", found.in_doubt.len());
     }
     text + &verdict(&found.verdict) + "\n"
 }

@@ -59,6 +59,7 @@ fn worth_another(pass: &Pass) -> bool {
 }
 
 fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{pos} branches in {elapsed}  {msg}").expect("the template is well formed");
+    let style =
+        ProgressStyle::with_template("{pos} branches in {elapsed}  {msg}").expect("the template is well formed");
     ProgressBar::new_spinner().with_style(style)
 }

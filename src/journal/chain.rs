@@ -12,6 +12,7 @@ use super::reader::{End, Placed, Segment, Step};
 use super::storage::{LOCK_NAME, Storage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::JournalId;
+use std::fmt;
 use std::io::{self, Read};
 
 /// The name of the segment with that number.
@@ -53,12 +54,17 @@ impl Damage {
 
     /// The error for whoever needed the journal whole.
     pub(crate) fn error(&self, journal: &str) -> Error {
-        let Self { file, offset, why } = self;
         let text = format!(
-            "journal {journal} is corrupt in {file} at offset {offset}: {why}; no branch was touched: restore the \
-             directory, or see what `handfast journal dump` can still read"
+            "journal {journal} is corrupt in {self}; no branch was touched: restore the directory, or see what \
+             `handfast journal dump` can still read"
         );
         Error::new(ErrorKind::Corrupt, text)
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at offset {}: {}", self.file, self.offset, self.why)
     }
 }
 

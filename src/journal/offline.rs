@@ -4,14 +4,18 @@
 //! be read before, and the mark that vouches for it after, it was written. So a finding that speaks of damage
 //! counts only when a second reading has the same; and what lies beyond the last synced mark is in doubt.
 
-use super::chain::{Damage, Found, Link, Listing, Verdict, Visited, find, load, segment_name, walk};
+use super::chain::{Damage, Found, Link, Listing, Verdict, Visited};
+use super::chain::{find, journal_of, load, segment_name, unreadable, walk};
 use super::format::Entry;
 use super::lockfile::LockText;
 use super::outcomes::Image;
+use super::reader::Segment;
+use super::salvage::without_header;
 use super::storage::{FileStorage, Storage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, JournalId, TransactionId};
 use crate::protocol::Record;
+use std::io::Read;
 use std::path::Path;
 
 /// How often a directory that changes while it is read is read again.
@@ -89,7 +93,8 @@ pub fn read_from(storage: &dyn Storage) -> Result<Offline> {
 fn read_once(storage: &dyn Storage) -> Result<Offline> {
     // Before anything is read: whoever takes the lock later finds at least what is read here.
     let in_use = storage.is_locked().map_err(|error| {
-        Error::new(ErrorKind::Journal, format!("the lock of journal {} cannot be looked at", storage.name())).because(error)
+        Error::new(ErrorKind::Journal, format!("the lock of journal {} cannot be looked at", storage.name()))
+            .because(error)
     })?;
     let found = read_chains(storage)?;
     Ok(Offline { in_use, ..found })
@@ -108,7 +113,7 @@ fn read_chains(storage: &dyn Storage) -> Result<Offline> {
 }
 
 fn read_chain(storage: &dyn Storage, links: &[Link], lock: LockText) -> Result<Offline> {
-    let journal = super::chain::journal_of(links);
+    let journal = journal_of(links);
     let mut found = Offline::empty(Some(journal), Verdict::Clean, lock);
     let mut live = Image::new(journal);
     let verdict = walk(storage, links, &mut |visited| {
@@ -118,7 +123,9 @@ fn read_chain(storage: &dyn Storage, links: &[Link], lock: LockText) -> Result<O
     })?;
     if let Verdict::Corrupt(damage) = &verdict {
         for link in links.iter().filter(|link| link.name >= damage.file) {
-            found.salvage(storage, link, if link.name == damage.file { damage.offset } else { 0 })?;
+            if let Ok(segment) = load(storage, link)? {
+                found.add_salvaged(&link.name, &segment, if link.name == damage.file { damage.offset } else { 0 });
+            }
         }
     }
     found.verdict = verdict;
@@ -130,12 +137,17 @@ fn salvage_all(storage: &dyn Storage, listing: &Listing, damage: Damage) -> Resu
     let mut found = Offline::empty(listing.lock.initialised, Verdict::Corrupt(damage), listing.lock.clone());
     for sequence in &listing.segments {
         let name = segment_name(*sequence);
-        let read = storage.open(&name).and_then(super::reader::Segment::read);
-        let segment = read.map_err(|error| super::chain::unreadable(storage, &name, error))?;
-        if let Ok(segment) = segment {
-            let header = *segment.header();
-            found.journal.get_or_insert(header.journal);
-            found.salvage(storage, &Link { name, header }, 0)?;
+        let mut bytes = Vec::new();
+        let read = storage.open(&name).and_then(|mut file| file.read_to_end(&mut bytes));
+        read.map_err(|error| unreadable(storage, &name, error))?;
+        let segment = match (Segment::parse(bytes.clone()), found.journal) {
+            (Ok(segment), _) => Some(segment),
+            (Err(_), Some(journal)) => without_header(bytes, journal, *sequence),
+            (Err(_), None) => None,
+        };
+        if let Some(segment) = segment {
+            found.journal.get_or_insert(segment.header().journal);
+            found.add_salvaged(&name, &segment, 0);
         }
     }
     Ok(found)
@@ -183,10 +195,9 @@ impl Offline {
         self.entries.push(OfflineEntry { file: file.into(), offset, length, synced, durable, salvaged: false, entry });
     }
 
-    fn salvage(&mut self, storage: &dyn Storage, link: &Link, offset: u64) -> Result<()> {
-        let Ok(segment) = load(storage, link)? else { return Ok(()) };
+    fn add_salvaged(&mut self, file: &str, segment: &Segment, offset: u64) {
         let entries = segment.salvage(offset).into_iter().map(|placed| OfflineEntry {
-            file: link.name.clone(),
+            file: file.into(),
             offset: placed.offset,
             length: placed.end - placed.offset,
             synced: placed.synced,
@@ -195,6 +206,5 @@ impl Offline {
             entry: placed.entry,
         });
         self.entries.extend(entries);
-        Ok(())
     }
 }

@@ -89,7 +89,11 @@ pub fn create_directory(directory: &Path) -> Result<()> {
 fn lock(storage: &dyn Storage) -> Result<Box<dyn StorageFile>> {
     let name = storage.name();
     match storage.lock() {
-        Ok(Locked::Held(lock)) => Ok(lock),
+        Ok(Locked::Held(mut lock)) => {
+            // At once, so that whoever is refused from now on is told of us and not of the last holder.
+            write_holder(&mut *lock).map_err(|error| unwritable(&name, error))?;
+            Ok(lock)
+        }
         Ok(Locked::Busy) => {
             let holder = read_lock(storage)?;
             let text =
@@ -136,7 +140,6 @@ fn begin(
 ) -> Result<Opened> {
     let name = storage.name();
     let failed = |error| unwritable(&name, error);
-    write_holder(&mut *lock).map_err(failed)?;
     for file in &listing.temporary {
         storage.remove(file).map_err(failed)?;
     }

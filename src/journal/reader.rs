@@ -77,6 +77,11 @@ impl Segment {
         Ok(Self { header, bytes })
     }
 
+    /// A segment whose header was found by other means.
+    pub(super) fn guessed(header: Header, bytes: Vec<u8>) -> Self {
+        Self { header, bytes }
+    }
+
     /// What it says of itself.
     pub fn header(&self) -> &Header {
         &self.header

@@ -84,12 +84,7 @@ impl Status {
         let participants = shared.members.iter().map(|member| {
             let unready = member.trouble().map(|(_, cause)| cause.to_string());
             let cause = unready.or_else(|| state.unscanned.get(&member.name).cloned());
-            ParticipantStatus {
-                name: member.name,
-                kind: member.participant.kind(),
-                reachable: cause.is_none(),
-                cause,
-            }
+            ParticipantStatus { name: member.name, kind: member.participant.kind(), reachable: cause.is_none(), cause }
         });
         Self {
             running: shared.live.running().len(),

@@ -1,8 +1,8 @@
 //! The application that the demo kills: moves money through the public API, from several tasks, until its standard
 //! input is closed. Whatever happens to its transactions, it writes down what it was told.
 
-use super::Dice;
 use super::super::exit::Exit;
+use super::Dice;
 use super::answers::{Notebook, Shape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::protocol::Outcome;

@@ -96,7 +96,12 @@ impl Summary {
         wrong == 0 && self.money_missing == 0
     }
 
-    async fn judge_all(&mut self, resolver: &Resolver, held: &Held, noted: &BTreeMap<TransactionId, Noted>) -> Result<()> {
+    async fn judge_all(
+        &mut self,
+        resolver: &Resolver,
+        held: &Held,
+        noted: &BTreeMap<TransactionId, Noted>,
+    ) -> Result<()> {
         for (id, noted) in noted {
             let truth = held.outcome(*id, noted.shape);
             self.judge(*id, noted.answer, truth);

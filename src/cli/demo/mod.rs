@@ -8,8 +8,8 @@
 //! Nothing is assumed: the three zeros at the end are counted. Everything that was started or made is gone at the end,
 //! on Ctrl-C as well.
 
-pub mod application;
 mod answers;
+pub mod application;
 mod audit;
 mod chaos;
 mod stage;
@@ -41,7 +41,7 @@ async fn play(args: &DemoArgs, output: &mut Output) -> Result<Exit> {
     let bar = progress(args.seconds);
     bar.set_message("starting two servers");
     let stage = Stage::set(&args.servers).await?;
-    bar.println(format!("{}", stage.describe()));
+    bar.println(stage.describe());
     let kills = Chaos::new(&stage, seed).run(Duration::from_secs(args.seconds), &bar).await?;
     bar.set_message("recovering and counting");
     let summary = Summary::count(&stage, seed, kills).await?;

@@ -26,10 +26,8 @@ impl Stage {
         let mysql = find_mysql(args.mysql_bin.as_deref())?;
         let directory = TempDir::with_prefix("handfast-demo-")
             .map_err(|error| Error::new(ErrorKind::Setup, "no temporary directory can be made").because(error))?;
-        let (postgres, mysql) = tokio::try_join!(
-            Server::start(&postgres, options_here()),
-            Server::start(&mysql, options_here())
-        )?;
+        let (postgres, mysql) =
+            tokio::try_join!(Server::start(&postgres, options_here()), Server::start(&mysql, options_here()))?;
         let stage = Self { postgres, mysql, directory };
         stage.create().await?;
         Ok(stage)
@@ -96,13 +94,19 @@ impl Stage {
         let one = |server: &Server| {
             format!("{} {} on port {}", server.flavor().product(), server.installation().version(), server.port())
         };
-        format!("{} and {}, journal and answers in {}", one(&self.postgres), one(&self.mysql), self.directory.path().display())
+        format!(
+            "{} and {}, journal and answers in {}",
+            one(&self.postgres),
+            one(&self.mysql),
+            self.directory.path().display()
+        )
     }
 }
 
 /// MariaDB or MySQL: what `--mysql-bin` points to, else the installed MariaDB, else an installed MySQL.
 fn find_mysql(bin: Option<&Path>) -> Result<Installation> {
-    Installation::find(Flavor::MariaDb, bin).or_else(|missing| Installation::find(Flavor::MySql, bin).map_err(|_| missing))
+    Installation::find(Flavor::MariaDb, bin)
+        .or_else(|missing| Installation::find(Flavor::MySql, bin).map_err(|_| missing))
 }
 
 /// A text as a TOML string.

@@ -16,27 +16,6 @@ pub struct Malformed {
     pub why: &'static str,
 }
 
-/// What the test sees of each field: its name and its type, in order.
-#[cfg(test)]
-pub mod trace {
-    use std::cell::RefCell;
-    thread_local!(static FIELDS: RefCell<Vec<(&'static str, &'static str)>> = const { RefCell::new(Vec::new()) });
-
-    pub fn note(field: &'static str, kind: &'static str) {
-        FIELDS.with_borrow_mut(|fields| fields.push((field, kind)));
-    }
-
-    pub fn take() -> Vec<(&'static str, &'static str)> {
-        FIELDS.take()
-    }
-}
-
-#[cfg(not(test))]
-mod trace {
-    #[inline(always)]
-    pub fn note(_field: &'static str, _kind: &'static str) {}
-}
-
 /// Appends fields to a buffer.
 pub struct Encoder<'a>(pub &'a mut Vec<u8>);
 
@@ -208,5 +187,26 @@ impl<'a> Decoder<'a> {
             [] => Ok(()),
             _ => Err(Malformed { field: "content", why: "is longer than its fields" }),
         }
+    }
+}
+
+#[cfg(not(test))]
+mod trace {
+    #[inline(always)]
+    pub fn note(_field: &'static str, _kind: &'static str) {}
+}
+
+/// What the test sees of each field: its name and its type, in order.
+#[cfg(test)]
+pub mod trace {
+    use std::cell::RefCell;
+    thread_local!(static FIELDS: RefCell<Vec<(&'static str, &'static str)>> = const { RefCell::new(Vec::new()) });
+
+    pub fn note(field: &'static str, kind: &'static str) {
+        FIELDS.with_borrow_mut(|fields| fields.push((field, kind)));
+    }
+
+    pub fn take() -> Vec<(&'static str, &'static str)> {
+        FIELDS.take()
     }
 }

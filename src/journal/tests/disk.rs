@@ -60,6 +60,7 @@ struct Inner {
     writes: usize,
     syncs: usize,
     operations: usize,
+    failures: usize,
     log: Vec<String>,
 }
 
@@ -92,7 +93,12 @@ impl Disk {
     pub fn set_faults(&self, faults: Faults) {
         let mut inner = self.inner();
         inner.faults = faults;
-        (inner.writes, inner.syncs, inner.operations) = (0, 0, 0);
+        (inner.writes, inner.syncs, inner.operations, inner.failures) = (0, 0, 0, 0);
+    }
+
+    /// How many operations were made to fail since the faults were set.
+    pub fn failures(&self) -> usize {
+        self.inner().failures
     }
 
     /// How many operations there were since the faults were set.
@@ -168,13 +174,6 @@ impl Disk {
         inner.inodes[inode] = Inode { live: contents.clone(), durable: contents, dirty: BTreeSet::new() };
     }
 
-    /// Removes a file behind everybody's back, durably.
-    pub fn delete(&self, name: &str) {
-        let mut inner = self.inner();
-        inner.names.remove(name).unwrap();
-        inner.durable_names.remove(name);
-    }
-
     fn step(&self, operation: Operation, what: String) -> io::Result<MutexGuard<'_, Inner>> {
         let mut inner = self.inner();
         if inner.generation != self.generation {
@@ -198,7 +197,7 @@ impl Disk {
         });
         inner.log.push(what);
         if fails {
-            inner.failed(operation);
+            inner.failures += 1;
             return Err(io::Error::other("injected failure"));
         }
         Ok(inner)
@@ -206,10 +205,6 @@ impl Disk {
 }
 
 impl Inner {
-    fn failed(&mut self, _operation: Operation) {
-        self.log.push("  failed".into());
-    }
-
     fn used(&self) -> usize {
         self.names.values().map(|inode| self.inodes[*inode].live.len()).sum()
     }
@@ -338,10 +333,22 @@ impl Storage for Disk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut inner = self.step(Operation::Any, format!("rename {from} to {to}"))?;
-        assert!(inner.names.contains_key(from) && !inner.names.contains_key(to));
-        inner.change(NameChange::Rename(from.into(), to.into()));
-        Ok(())
+        let change = NameChange::Rename(from.into(), to.into());
+        match self.step(Operation::Any, format!("rename {from} to {to}")) {
+            Ok(mut inner) => {
+                assert!(inner.names.contains_key(from) && !inner.names.contains_key(to));
+                inner.change(change);
+                Ok(())
+            }
+            Err(error) => {
+                // A rename that fails may have happened.
+                let mut inner = self.inner();
+                if inner.generation == self.generation && inner.operations.is_multiple_of(2) {
+                    inner.change(change);
+                }
+                Err(error)
+            }
+        }
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

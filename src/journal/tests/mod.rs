@@ -3,5 +3,7 @@
 mod disk;
 mod document;
 mod files;
+mod reading;
 mod samples;
+mod schedules;
 mod torture;

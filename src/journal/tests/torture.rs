@@ -111,18 +111,11 @@ fn fail_everywhere(operation: Operation, lasting: bool) {
         work(&journal, 1, 10, &mut told);
         drop(journal);
         disk.set_faults(Faults { fail: Some((operation, nth, lasting)), ..Faults::default() });
-        let reached = match open(&disk, 2) {
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::Journal, "{}", error.chain());
-                true
-            }
-            Ok(journal) => {
-                work(&journal, 2, 60, &mut told);
-                let poisoned = journal.is_poisoned().is_some();
-                drop(journal);
-                poisoned
-            }
-        };
+        match open(&disk, 2) {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Journal, "{}", error.chain()),
+            Ok(journal) => work(&journal, 2, 60, &mut told),
+        }
+        let reached = disk.failures() > 0;
         let context = format!("{operation:?} {nth}, lasting {lasting}");
         let after = match nth % 3 {
             0 => disk.kill(),
@@ -134,10 +127,8 @@ fn fail_everywhere(operation: Operation, lasting: bool) {
         drop(later);
         later = reopen_and_check(&after.lose_power(&mut dice), 4, &told, &context);
         drop(later);
-        if !reached && nth > 10 && disk.operations() == 0 {
-            break;
-        }
-        if nth > 400 {
+        if !reached {
+            assert!(nth > 60, "the work takes more than {nth} operations");
             break;
         }
     }
@@ -244,7 +235,17 @@ fn d08_a_journal_cut_at_every_byte_opens_with_all_complete_records() {
 #[test]
 fn every_flipped_bit_changes_nothing_or_is_refused() {
     let (disk, told) = killed(12);
-    let image = read_from(&disk).unwrap().image;
+    flip_every_bit(&disk, &told);
+    // Straight after an opening there is a snapshot and nothing else: no mark vouches for it but the header's.
+    let second = disk.copy();
+    let journal = open(&second, 2).unwrap();
+    let second = second.copy();
+    drop(journal);
+    flip_every_bit(&second, &told);
+}
+
+fn flip_every_bit(disk: &Disk, told: &Told) {
+    let image = read_from(disk).unwrap().image;
     let (mut harmless, mut refused) = (0, 0);
     for file in disk.names() {
         let whole = disk.contents(&file);
@@ -253,7 +254,7 @@ fn every_flipped_bit_changes_nothing_or_is_refused() {
             bytes[bit / 8] ^= 1 << (bit % 8);
             disk.replace(&file, bytes);
             let context = format!("{file}, bit {} of byte {}", bit % 8, bit / 8);
-            match read_from(&disk) {
+            match read_from(disk) {
                 Ok(found) if !matches!(found.verdict, Verdict::Corrupt(_)) => {
                     // Without the last mark the last batch is in doubt, but it is there.
                     let mut seen = found.image;
@@ -263,7 +264,7 @@ fn every_flipped_bit_changes_nothing_or_is_refused() {
                 }
                 Ok(found) => {
                     // What was refused can still be shown, except for the entry that was hit.
-                    assert!(found.entries.len() >= 3, "{context}: {:?}", found.verdict);
+                    assert!(found.entries.len() >= 2, "{context}: {:?}", found.verdict);
                     refused += 1;
                 }
                 Err(error) => {
@@ -272,7 +273,7 @@ fn every_flipped_bit_changes_nothing_or_is_refused() {
                 }
             }
             if bit % 61 == 0 {
-                match open(&disk.copy(), 2) {
+                match open(&disk.copy(), 5) {
                     Ok(journal) => journal.image(|image| told.check(image, &context)),
                     Err(error) => assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Refused), "{context}"),
                 }
