@@ -124,7 +124,8 @@ fn a_transaction_is_clean_when_it_is_certain_and_at_rest() {
         (Committed, Action::Commit, Exit::InDoubt),
         (RolledBack, Action::RollBack, Exit::InDoubt),
         (InDoubt, Action::Nothing, Exit::InDoubt),
-        (InDoubt, Action::Leave, Exit::InDoubt),
+        // A running application is at work on it.
+        (InDoubt, Action::Leave, Exit::Clean),
         (Committed, Action::Damage, Exit::Damaged),
         (Damaged, Action::Nothing, Exit::Damaged),
     ] {
