@@ -49,6 +49,7 @@ mod bridge;
 #[doc(hidden)]
 pub mod cli;
 pub mod config;
+mod engine;
 pub mod error;
 pub mod id;
 pub mod journal;
