@@ -31,8 +31,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
 
-/// How often a pass may plan anew. Each round turns work into an answer, or loses sight of a participant: commit or
-/// roll back, then ask, then note.
+/// How often a pass may plan anew: commit or roll back, then ask, then note. Each round turns work into an answer or
+/// loses sight of it; what live coordinators leave meanwhile may be new work, and waits for the next pass.
 const ROUNDS: usize = 8;
 
 /// Settles transactions that nobody is at work on.
@@ -191,7 +191,6 @@ impl Resolver {
             self.apply(&plan, &mut view, progress).await;
             plan = self.plan(&view.observation);
         }
-        assert!(plan.work().next().is_none(), "a pass comes to an end");
         for note in plan.notes() {
             journal.note(note.clone());
         }
@@ -222,23 +221,26 @@ impl Resolver {
             let participant = self.participant(name).expect("only scanned participants get work");
             let mut heard = Vec::with_capacity(branches.len());
             for branch in branches {
-                heard.push((branch.id, send(&**participant, branch).await));
+                let answer = send(&**participant, branch).await;
                 progress(branch);
+                let is_lost = matches!(answer, Heard::Lost(_));
+                heard.push((branch.id, answer));
+                if is_lost {
+                    // The next one would wait as long for nothing, and all other participants with it.
+                    break;
+                }
             }
             (name, heard)
         });
         for (name, heard) in join_all(sent).await {
-            let mut lost = None;
             for (id, heard) in heard {
                 match heard {
                     Heard::Committed => view.observation.committed(id),
                     Heard::RolledBack => view.observation.gone(id),
                     Heard::Evidence(evidence) => view.observation.heard(id, evidence),
-                    Heard::Nothing(cause) => lost = Some(cause),
+                    Heard::Refused(cause) => view.observation.unclear(id, cause),
+                    Heard::Lost(cause) => view.observation.lost_sight(name, cause),
                 }
-            }
-            if let Some(cause) = lost {
-                view.observation.lost_sight(name, cause);
             }
         }
     }
@@ -339,8 +341,16 @@ enum Heard {
     Committed,
     RolledBack,
     Evidence(Evidence),
+    /// Nothing certain about this branch, from a participant that answers.
+    Refused(String),
     /// Nothing certain: its participant is to be scanned again.
-    Nothing(String),
+    Lost(String),
+}
+
+impl Heard {
+    fn nothing(cause: &Error) -> Self {
+        if cause.kind() == ErrorKind::Unavailable { Self::Lost(cause.chain()) } else { Self::Refused(cause.chain()) }
+    }
 }
 
 async fn send(participant: &dyn Participant, branch: &BranchPlan) -> Heard {
@@ -350,7 +360,7 @@ async fn send(participant: &dyn Participant, branch: &BranchPlan) -> Heard {
         Action::RollBack => finished(participant.roll_back(id).await, Heard::RolledBack),
         Action::Ask => match participant.ask(id, Question::Fence).await {
             Ok(found) => Heard::Evidence(evidence(found)),
-            Err(error) => Heard::Nothing(error.chain()),
+            Err(error) => Heard::nothing(&error),
         },
         other => unreachable!("{other:?} sends nothing"),
     }
@@ -359,9 +369,9 @@ async fn send(participant: &dyn Participant, branch: &BranchPlan) -> Heard {
 fn finished(answer: Answer<Finish>, good: Heard) -> Heard {
     match answer.value {
         Finish::Done => good,
-        Finish::RolledBack | Finish::Lost | Finish::Unknown => {
-            Heard::Nothing(answer.cause.map_or_else(|| String::from("no positive answer"), |cause| cause.chain()))
-        }
+        Finish::RolledBack | Finish::Lost | Finish::Unknown => answer
+            .cause
+            .map_or_else(|| Heard::Refused(String::from("no positive answer")), |cause| Heard::nothing(&cause)),
     }
 }
 

@@ -403,6 +403,39 @@ fn d03_a_branch_rolled_back_by_hand_is_damage_at_every_run() {
     assert_eq!(world.values(1), (Some(10), None));
 }
 
+/// One branch that cannot be finished holds up nothing but itself: not what else is to be done and remembered there.
+#[test]
+fn a_branch_that_is_stuck_holds_up_no_other() {
+    let world = World::new();
+    let mut decided = None;
+    crashed(async || {
+        let bridge = world.try_open("[transaction]\napply_wait = \"10ms\"").await.unwrap();
+        let stuck = write_both(&bridge).await;
+        world.right.arm(Step::Prepare, Fault::Hang);
+        let commit = tokio::spawn(stuck.commit());
+        eventually("the left branch is prepared", || world.left.prepared_names().len() == 1).await;
+        commit.abort();
+
+        let tx = bridge.begin().await.unwrap();
+        tokio::try_join!(write(&tx, "left", 2, 10), write(&tx, "right", 2, 20)).unwrap();
+        world.left.arm(Step::Commit, Fault::Hang);
+        decided = Some(tx.commit().await.unwrap().id);
+    });
+    for _ in 0..10_000 {
+        world.left.arm(Step::RollBackFromOutside, Fault::Refuse);
+    }
+    Runtime::new().unwrap().block_on(async {
+        let bridge = world.open().await;
+        assert_eq!(world.values(2), WRITTEN);
+        eventually("the decision is remembered as done", || {
+            bridge.engine.journal.image(|image| image.open_decisions().len()) == 0
+        })
+        .await;
+        assert_eq!(bridge.status().in_doubt, 1, "the stuck one alone");
+        assert_eq!(bridge.outcome(decided.unwrap()).await.unwrap(), Outcome::Committed);
+    });
+}
+
 /// D04, D46: passes in the background never touch what a live coordinator is at work on.
 #[tokio::test]
 async fn d04_the_resolver_leaves_live_transactions_alone() {

@@ -149,6 +149,8 @@ impl World {
                 self.sites[index].evidence = evidence;
                 self.sites[index].seen = Seen::NotListed;
             }
+            // As [`Observation::unclear`](crate::protocol::recovery::Observation::unclear).
+            None if delivery == Delivery::Answered => self.sites[index].seen = Seen::Unclear,
             None => self.lose_sight(setting, index % setting.participants()),
         }
         Ok(())
