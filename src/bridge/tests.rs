@@ -634,3 +634,36 @@ async fn closing_waits_for_the_running_and_refuses_the_new() {
     assert_eq!(world.values(1), WRITTEN);
     world.open().await;
 }
+
+/// A transaction that the application keeps and never uses holds nothing, and still ends by its deadline.
+#[tokio::test]
+async fn closing_waits_for_an_idle_transaction_no_longer_than_its_deadline() {
+    let world = World::new();
+    let bridge = world.open().await;
+    let tx = bridge.begin_with(Options::new().timeout(Duration::from_millis(50))).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(10), bridge.close()).await.expect("it closes").unwrap();
+    let error = tx.commit().await.unwrap_err();
+    assert_eq!((error.outcome(), error.kind()), (Outcome::RolledBack, ErrorKind::TimedOut));
+}
+
+#[tokio::test]
+async fn a_deadline_may_lie_beyond_all_time() {
+    let world = World::new();
+    let bridge = world.try_open("[transaction]\napply_wait = \"584542046090years\"").await.unwrap();
+    let tx = bridge.begin_with(Options::new().timeout(Duration::MAX)).await.unwrap();
+    tokio::try_join!(write(&tx, "left", 1, 10), write(&tx, "right", 1, 20)).unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(world.values(1), WRITTEN);
+    bridge.close().await.unwrap();
+}
+
+/// A wait for a lock ends before the transaction's own deadline, not only before the configured one.
+#[tokio::test]
+async fn a_short_transaction_waits_shortly_for_locks() {
+    let world = World::new();
+    let bridge = world.open().await;
+    let holder = write_both(&bridge).await;
+    let tx = bridge.begin_with(Options::new().timeout(Duration::from_secs(2))).await.unwrap();
+    assert_eq!(write(&tx, "left", 1, 11).await.unwrap_err().kind(), ErrorKind::Retry);
+    holder.rollback().await.unwrap();
+}

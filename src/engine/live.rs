@@ -19,6 +19,8 @@ struct State {
     /// The number of the last transaction begun.
     last: u64,
     running: BTreeSet<u64>,
+    /// No transaction begins any more.
+    closing: bool,
     /// Ended, but [`Outcome::InDoubt`] or [`Outcome::Damaged`].
     unsettled: BTreeMap<u64, (Outcome, Instant)>,
 }
@@ -42,14 +44,22 @@ impl Live {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the next transaction: its sequence.
-    pub fn begin(&self) -> u64 {
+    /// Begins the next transaction: its sequence. `None` once new ones are refused.
+    pub fn begin(&self) -> Option<u64> {
         let mut state = self.state();
+        if state.closing {
+            return None;
+        }
         state.last += 1;
         let sequence = state.last;
         let new = state.running.insert(sequence);
         assert!(new, "a sequence is given out once");
-        sequence
+        Some(sequence)
+    }
+
+    /// From now on none begins: once [`idle`](Self::idle) has returned, that stays so.
+    pub fn refuse_new(&self) {
+        self.state().closing = true;
     }
 
     /// The coordinator is done. To be called after the journal has what it is to know.
@@ -123,7 +133,7 @@ mod tests {
     fn a_transaction_is_running_then_ended_or_unsettled() {
         let live = Live::default();
         assert_eq!(live.standing(1), Standing::Future);
-        let (first, second) = (live.begin(), live.begin());
+        let (first, second) = (live.begin().unwrap(), live.begin().unwrap());
         assert_eq!((first, second), (1, 2));
         assert_eq!(live.standing(first), Standing::Running);
         live.end(first, Outcome::RolledBack);
@@ -139,14 +149,16 @@ mod tests {
     async fn idle_waits_for_the_last_one() {
         let live = std::sync::Arc::new(Live::default());
         live.idle().await;
-        let sequence = live.begin();
+        let sequence = live.begin().unwrap();
         let waiting = tokio::spawn({
             let live = live.clone();
             async move { live.idle().await }
         });
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
+        live.refuse_new();
         live.end(sequence, Outcome::Committed);
         waiting.await.unwrap();
+        assert_eq!(live.begin(), None, "what is idle and refuses stays idle");
     }
 }

@@ -4,7 +4,7 @@
 //! All that a coordinator asks for runs at once on this task; there is no order to keep here, since a coordinator
 //! never asks for what depends on an answer that it has not heard.
 
-use super::Engine;
+use super::{Engine, after};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName, TransactionId};
 use crate::participant::{Answer, BoxFuture, Branch};
@@ -156,7 +156,7 @@ impl Pump {
     }
 
     fn decided(&mut self) {
-        self.timer = Some(Instant::now() + self.engine.transaction.apply_wait);
+        self.timer = Some(after(self.engine.transaction.apply_wait));
         self.tell(Input::Durable);
     }
 
