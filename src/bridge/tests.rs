@@ -667,3 +667,20 @@ async fn a_short_transaction_waits_shortly_for_locks() {
     assert_eq!(write(&tx, "left", 1, 11).await.unwrap_err().kind(), ErrorKind::Retry);
     holder.rollback().await.unwrap();
 }
+
+/// Asking is allowed for ever; what would have to be written down first is not known any more.
+#[test]
+fn a_closed_bridge_still_answers() {
+    let world = World::new();
+    for _ in 0..1000 {
+        world.right.arm(Step::Register, Fault::LoseRequest);
+    }
+    let mut earlier = None;
+    crashed(async || earlier = Some(world.open().await.begin().await.unwrap().id()));
+    Runtime::new().unwrap().block_on(async {
+        let bridge = world.open().await;
+        bridge.close().await.unwrap();
+        world.right.disarm(Step::Register);
+        assert_eq!(bridge.outcome(earlier.unwrap()).await.unwrap(), Outcome::InDoubt);
+    });
+}

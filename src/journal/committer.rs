@@ -135,12 +135,14 @@ impl Shared {
         if let Some(cause) = &state.failure {
             return Err(self.failed(cause));
         }
+        if state.closing {
+            return Err(Error::new(ErrorKind::Closed, format!("journal {} is closed", self.name)));
+        }
         if let Err(why) = state.check(&record) {
             drop(state);
             panic!("a record contradicts the journal: {why}");
         }
         state.in_flight.extend(ended_by(&record));
-        assert!(!state.closing, "appending takes the journal, closing consumes it");
         state.queue.push(Request { record, waiter: Some(waiter) });
         state.forced += 1;
         drop(state);
@@ -151,9 +153,13 @@ impl Shared {
     /// Waits for the answer to an append.
     pub async fn answer(&self, answer: oneshot::Receiver<bool>) -> Result<()> {
         match answer.await {
-            Ok(true) => Ok(()),
-            Ok(false) | Err(_) => Err(self.failed(&self.failure().unwrap_or_else(|| "its thread has ended".into()))),
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            // The thread is about to say so itself. Until it has, nobody may take the record for missing.
+            Err(_) => self.fail("its thread has ended"),
         }
+        let cause = self.failure().expect("whoever answers no has told the failure before");
+        Err(self.failed(&cause))
     }
 
     /// Queues a record that nobody waits for; it counts at once.

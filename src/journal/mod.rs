@@ -189,7 +189,8 @@ impl Journal {
     /// # Errors
     /// [`ErrorKind::Journal`](crate::ErrorKind::Journal): the record may be durable or not, which is known when the
     /// journal is opened again; nothing more can be written until then. [`Refused`](crate::ErrorKind::Refused): the
-    /// record does not fit the format and was not written.
+    /// record does not fit the format and was not written. [`Closed`](crate::ErrorKind::Closed): nor was it written
+    /// after [`close`](Self::close).
     ///
     /// # Panics
     /// On a record that contradicts those before it.

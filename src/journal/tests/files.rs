@@ -147,6 +147,16 @@ fn a_dropped_append_still_happens() {
     assert!(read(directory.path()).unwrap().image.is_committed(id(1, 1)));
 }
 
+#[test]
+fn what_comes_after_close_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = Journal::open(&config(directory.path()), opening(1)).unwrap();
+    journal.close().unwrap();
+    assert_eq!(wait(journal.append(commit(1, 1))).unwrap_err().kind(), ErrorKind::Closed);
+    assert!(!journal.image(|image| image.is_committed(id(1, 1))));
+    journal.close().unwrap();
+}
+
 /// A reader beside a writer that rotates and compacts never sees damage, and never loses what was acknowledged
 /// before it began to read.
 #[test]

@@ -98,6 +98,11 @@ impl MemoryServer {
         self.state().faults.entry(step).or_default().push_back(fault);
     }
 
+    /// Takes back the faults of a step that have not happened.
+    pub fn disarm(&self, step: Step) {
+        self.state().faults.remove(&step);
+    }
+
     fn fault(&self, step: Step) -> Option<Fault> {
         self.state().faults.get_mut(&step)?.pop_front()
     }
