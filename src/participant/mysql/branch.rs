@@ -1,0 +1,479 @@
+//! A branch: an XA transaction on a session, and what each answer about it proves.
+//!
+//! | answer | proves |
+//! |---|---|
+//! | every step answered, the nonce first | what was asked for was done, in the very transaction that was begun |
+//! | the marker is not there | the transaction is another; rolled back, if XA END says so, else the application's doing |
+//! | a step before the last refused | the last was not done: nothing is prepared or committed |
+//! | the last step refused | what XA ROLLBACK answers then |
+//! | anything else | nothing |
+//!
+//! A branch that was never asked to prepare cannot commit any more once its session is closed: the server rolls an
+//! unprepared XA transaction back with its session. That is certain unless the application may have sent XA statements
+//! of its own, which is noted. (On MariaDB it may send them unseen, as prepared statements: found as long as the
+//! session lives, not after its loss.)
+
+use super::error::{self, DUPLICATE_KEY, MyError, XA_UNKNOWN, explain};
+use super::lent::{Lent, Notes, Work};
+use super::session::Lease;
+use super::sql::{BranchSql, Question, Step};
+use super::wire::Failure;
+use crate::error::{Error, ErrorKind};
+use crate::id::{BranchId, ParticipantName};
+use crate::participant::{Answer, BoxFuture, Branch};
+use crate::protocol::{Finish, Mode, Vote};
+use mysql_async::ServerError;
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How far a branch is, by what was answered, never by what was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The application works in it.
+    Open,
+    /// XA PREPARE was sent and not answered clearly.
+    Asked,
+    /// It is prepared.
+    Prepared,
+    /// Proven to be rolled back.
+    RolledBack,
+    /// Proven to be committed.
+    Committed,
+    /// Out of this session's hands: lost, or the answer that decides is missing.
+    Left,
+}
+
+/// How a branch went that was not prepared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gone {
+    /// Rolled back, by a positive answer.
+    RolledBack,
+    /// Its session is closed and nothing was prepared: it cannot commit.
+    Closed,
+    /// The application ended its transaction by itself.
+    Lost,
+    /// Not known.
+    Unclear,
+}
+
+impl Gone {
+    fn vote(self) -> Vote {
+        match self {
+            Self::RolledBack | Self::Closed => Vote::No,
+            Self::Lost => Vote::Lost,
+            Self::Unclear => Vote::Unknown,
+        }
+    }
+
+    fn finish(self) -> Finish {
+        match self {
+            Self::RolledBack | Self::Closed => Finish::RolledBack,
+            Self::Lost => Finish::Lost,
+            Self::Unclear => Finish::Unknown,
+        }
+    }
+}
+
+/// What a participant's branches have in common.
+pub(super) struct Common {
+    pub(super) name: ParticipantName,
+    /// The last nonce used.
+    pub(super) nonce: AtomicU64,
+    /// How long an answer in phase two is waited for.
+    pub(super) limit: Duration,
+}
+
+impl Common {
+    pub(super) fn nonce(&self) -> u64 {
+        self.nonce.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// An XA transaction on a session.
+pub(super) struct XaBranch {
+    common: Arc<Common>,
+    id: BranchId,
+    mode: Mode,
+    sql: BranchSql,
+    state: State,
+    lent: Arc<Lent>,
+    /// Taken from the application at the first step towards the end, `None` again when it was released or closed.
+    work: Option<Work>,
+}
+
+impl XaBranch {
+    pub(super) fn new(common: Arc<Common>, id: BranchId, mode: Mode, sql: BranchSql, lease: Lease) -> Self {
+        Self { common, id, mode, sql, state: State::Open, lent: Lent::new(lease), work: None }
+    }
+
+    fn error(&self, kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error::new(kind, message).at(self.common.name)
+    }
+
+    fn explain(&self, doing: &str, error: MyError) -> Error {
+        explain(self.common.name, doing, error)
+    }
+
+    /// The answer to a call out of order: nothing was sent.
+    fn out_of_order<T>(&self, value: T, call: &str) -> Answer<T> {
+        let message = format!("{call} was asked of branch {} while it is {:?}", self.id, self.state);
+        Answer::because(value, self.error(ErrorKind::Closed, message))
+    }
+
+    /// The session is free again.
+    fn release(&mut self, state: State) {
+        self.state = state;
+        if let Some(Work { lease, .. }) = self.work.take() {
+            lease.release();
+        }
+    }
+
+    /// The session is of no more use.
+    fn leave(&mut self) {
+        self.state = State::Left;
+        self.work = None;
+    }
+
+    async fn take_work(&mut self) {
+        if self.work.is_none() {
+            self.work = self.lent.take().await;
+        }
+    }
+
+    async fn ask(&mut self, question: &Question) -> Result<(), Failure> {
+        match &mut self.work {
+            Some(work) => work.lease.ask(question).await,
+            None => Err(Failure::Misunderstood),
+        }
+    }
+
+    /// Why the branch cannot go on, as far as is known before anything is sent.
+    async fn doomed(&mut self) -> Option<Error> {
+        let name = self.common.name;
+        let Some(Work { lease, notes }) = &mut self.work else {
+            return Some(self.error(ErrorKind::Closed, "the branch's session is gone"));
+        };
+        if !notes.is_torn() && !lease.wire().is_broken() {
+            // An error here is noted like any other.
+            let _ = notes.look_for_unseen(lease.wire().conn()).await;
+        }
+        if let Some(failure) = notes.failure() {
+            return Some(failure.at(name));
+        }
+        if notes.is_torn() || lease.wire().is_broken() {
+            let torn = "a call of the application was dropped half way, or the connection was lost in it";
+            return Some(self.error(ErrorKind::Statement, torn));
+        }
+        None
+    }
+
+    /// Rolls back what was never asked to prepare.
+    async fn abort(&mut self) -> Gone {
+        let question = self.sql.roll_back_open(self.common.nonce());
+        match self.ask(&question).await {
+            Ok(()) => self.rolled_back(),
+            Err(Failure::Refused(Step::Marker, _)) => self.abort_unmarked().await,
+            // The marker was there, so what is refused is the end of the very transaction (D37).
+            Err(Failure::Refused(Step::End, _)) => self.abort_ended().await,
+            Err(_) => self.closed(),
+        }
+    }
+
+    /// The marker is gone. The server took it if it rolled the transaction back by itself, after a deadlock say.
+    async fn abort_unmarked(&mut self) -> Gone {
+        let by_server = match self.mode {
+            Mode::Writer => {
+                let end = self.sql.end(self.common.nonce());
+                let answer = self.ask(&end).await;
+                matches!(answer, Err(Failure::Refused(Step::End, error)) if error::is_rollback_only(&error))
+            }
+            Mode::ReadOnly => self.notes().is_some_and(|notes| notes.rolled_back),
+        };
+        if by_server && !self.is_suspect() {
+            return self.abort_ended().await;
+        }
+        self.leave();
+        Gone::Lost
+    }
+
+    async fn abort_ended(&mut self) -> Gone {
+        let question = self.sql.roll_back_ended(self.common.nonce());
+        match self.ask(&question).await {
+            Ok(()) => self.rolled_back(),
+            Err(_) => self.closed(),
+        }
+    }
+
+    fn rolled_back(&mut self) -> Gone {
+        self.release(State::RolledBack);
+        Gone::RolledBack
+    }
+
+    /// Closes the session of a branch that was never asked to prepare.
+    fn closed(&mut self) -> Gone {
+        let suspect = self.is_suspect();
+        self.leave();
+        if suspect { Gone::Unclear } else { Gone::Closed }
+    }
+
+    fn notes(&self) -> Option<&Notes> {
+        self.work.as_ref().map(|work| &work.notes)
+    }
+
+    /// Whether the application may have ended the transaction by itself. Without notes, nobody knows.
+    fn is_suspect(&self) -> bool {
+        self.notes().is_none_or(|notes| notes.suspect)
+    }
+
+    /// After the step that counts was refused: only the answer to a rollback tells.
+    async fn abort_asked(&mut self, refusal: &ServerError) -> Gone {
+        let question = self.sql.roll_back_ended(self.common.nonce());
+        match self.ask(&question).await {
+            Ok(()) => self.rolled_back(),
+            // *Rolled back* at prepare leaves nothing behind that could be rolled back again.
+            Err(Failure::Refused(Step::Last, error))
+                if error.code == XA_UNKNOWN && error::is_rollback_only(refusal) =>
+            {
+                self.rolled_back()
+            }
+            Err(_) => {
+                self.leave();
+                Gone::Unclear
+            }
+        }
+    }
+
+    /// What a failed question leaves, and the error to tell of it.
+    async fn give_up(&mut self, doing: &str, failure: Failure) -> (Gone, Error) {
+        let gone = match &failure {
+            Failure::Refused(Step::Marker, _) => self.abort_unmarked().await,
+            Failure::Refused(Step::Last, refusal) => {
+                let refusal = refusal.clone();
+                self.abort_asked(&refusal).await
+            }
+            // The witness's key is taken: a fence. Or the server had given the transaction up already.
+            Failure::Refused(..) => self.abort_refused().await,
+            Failure::Broken(_) | Failure::Misunderstood => {
+                self.leave();
+                Gone::Unclear
+            }
+        };
+        let cause = match gone {
+            Gone::Lost => {
+                let message = "the application ended the branch's transaction by itself: its work may be committed";
+                self.error(ErrorKind::Statement, message).because(failure.into_error())
+            }
+            _ => self.explain(doing_unless_fenced(doing, &failure), failure.into_error()),
+        };
+        (gone, cause)
+    }
+
+    /// Rolls back after the marker was proven, and used up.
+    async fn abort_refused(&mut self) -> Gone {
+        if self.mode == Mode::Writer {
+            let end = self.sql.end(self.common.nonce());
+            if let Err(Failure::Broken(_) | Failure::Misunderstood) = self.ask(&end).await {
+                return self.closed();
+            }
+        }
+        self.abort_ended().await
+    }
+
+    async fn do_prepare(&mut self) -> Answer<Vote> {
+        if (self.state, self.mode) != (State::Open, Mode::Writer) {
+            return self.out_of_order(Vote::Unknown, "prepare");
+        }
+        self.take_work().await;
+        if let Some(cause) = self.doomed().await {
+            return Answer::because(self.abort().await.vote(), cause);
+        }
+        self.state = State::Asked;
+        let question = self.sql.prepare(self.common.nonce());
+        match self.ask(&question).await {
+            Ok(()) => {
+                self.state = State::Prepared;
+                Answer::good(Vote::Prepared)
+            }
+            Err(failure) => {
+                let (gone, cause) = self.give_up("the branch cannot be prepared", failure).await;
+                Answer::because(gone.vote(), cause)
+            }
+        }
+    }
+
+    async fn do_commit_one_phase(&mut self) -> Answer<Finish> {
+        if (self.state, self.mode) != (State::Open, Mode::Writer) {
+            return self.out_of_order(Finish::Unknown, "commit_one_phase");
+        }
+        self.take_work().await;
+        if let Some(cause) = self.doomed().await {
+            return Answer::because(self.abort().await.finish(), cause);
+        }
+        self.state = State::Left;
+        let question = self.sql.one_phase(self.common.nonce());
+        match self.ask(&question).await {
+            Ok(()) => {
+                self.release(State::Committed);
+                Answer::good(Finish::Done)
+            }
+            Err(failure) => {
+                let (gone, cause) = self.give_up("the branch cannot be committed", failure).await;
+                Answer::because(gone.finish(), cause)
+            }
+        }
+    }
+
+    async fn do_end_read_only(&mut self) -> Answer<Vote> {
+        if (self.state, self.mode) != (State::Open, Mode::ReadOnly) {
+            return self.out_of_order(Vote::Unknown, "end_read_only");
+        }
+        self.take_work().await;
+        if let Some(cause) = self.doomed().await {
+            return Answer::because(self.abort().await.vote(), cause);
+        }
+        self.state = State::Left;
+        let question = self.sql.end_read_only(self.common.nonce());
+        match self.ask(&question).await {
+            Ok(()) => {
+                self.release(State::Committed);
+                Answer::good(Vote::ReadOnly)
+            }
+            Err(failure) => {
+                let (gone, cause) = self.give_up("the read-only branch cannot be committed", failure).await;
+                Answer::because(gone.vote(), cause)
+            }
+        }
+    }
+
+    async fn do_commit(&mut self) -> Answer<Finish> {
+        if self.state != State::Prepared {
+            return self.out_of_order(Finish::Unknown, "commit");
+        }
+        // Should this call be dropped, nothing more is asked on this session.
+        self.state = State::Left;
+        let question = self.sql.commit(self.common.nonce());
+        match self.answered(&question).await {
+            Ok(()) => {
+                self.release(State::Committed);
+                Answer::good(Finish::Done)
+            }
+            // Refused or not: what became of it is for the resolver to find out (D03, D05).
+            Err(cause) => {
+                self.leave();
+                Answer::because(Finish::Unknown, cause)
+            }
+        }
+    }
+
+    async fn do_roll_back(&mut self) -> Answer<Finish> {
+        match self.state {
+            State::RolledBack => Answer::good(Finish::Done),
+            State::Open => self.roll_back_open().await,
+            State::Asked | State::Prepared => self.roll_back_prepared().await,
+            State::Committed | State::Left => self.out_of_order(Finish::Unknown, "roll_back"),
+        }
+    }
+
+    async fn roll_back_open(&mut self) -> Answer<Finish> {
+        let limit = self.common.limit;
+        let work = async {
+            self.take_work().await;
+            // The cause of a failure is of no interest now; what it did to the transaction is.
+            self.abort().await
+        };
+        let gone = tokio::time::timeout(limit, work).await;
+        let unclear = |message: &str| self.error(ErrorKind::Unavailable, message);
+        match gone {
+            Ok(Gone::RolledBack) => Answer::good(Finish::Done),
+            Ok(Gone::Closed) => Answer::because(
+                Finish::Unknown,
+                unclear("XA ROLLBACK was not answered positively; the session is closed"),
+            ),
+            Ok(Gone::Lost) => {
+                Answer::because(Finish::Unknown, unclear("the application ended the branch's transaction by itself"))
+            }
+            Ok(Gone::Unclear) => Answer::because(Finish::Unknown, unclear("XA ROLLBACK was not answered positively")),
+            Err(_) => {
+                let late = unclear("the application does not let go of the session, or the server does not answer");
+                self.leave();
+                self.lent.close();
+                Answer::because(Finish::Unknown, late)
+            }
+        }
+    }
+
+    /// Rolls back what is prepared, or may be.
+    async fn roll_back_prepared(&mut self) -> Answer<Finish> {
+        self.state = State::Left;
+        let question = self.sql.roll_back_ended(self.common.nonce());
+        match self.answered(&question).await {
+            Ok(()) => {
+                self.release(State::RolledBack);
+                Answer::good(Finish::Done)
+            }
+            Err(cause) => {
+                self.leave();
+                Answer::because(Finish::Unknown, cause)
+            }
+        }
+    }
+
+    /// The answer to a question of phase two, within the time limit.
+    async fn answered(&mut self, question: &Question) -> Result<(), Error> {
+        let limit = self.common.limit;
+        match tokio::time::timeout(limit, self.ask(question)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(failure)) => {
+                let (_, statement) = question.steps.last().expect("a question has the nonce's step at least");
+                Err(self.explain(&format!("{statement} was not answered positively"), failure.into_error()))
+            }
+            Err(_) => Err(self.error(ErrorKind::Unavailable, format!("no answer within {limit:?}"))),
+        }
+    }
+}
+
+/// The witness's key is taken when recovery has given the branch up.
+fn doing_unless_fenced<'a>(doing: &'a str, failure: &Failure) -> &'a str {
+    match failure {
+        Failure::Refused(Step::Witness, error) if error.code == DUPLICATE_KEY => "recovery has fenced the branch off",
+        _ => doing,
+    }
+}
+
+impl Branch for XaBranch {
+    fn id(&self) -> BranchId {
+        self.id
+    }
+
+    fn handle(&self) -> Arc<dyn Any + Send + Sync> {
+        self.lent.clone()
+    }
+
+    fn prepare(&mut self) -> BoxFuture<'_, Answer<Vote>> {
+        Box::pin(self.do_prepare())
+    }
+
+    fn end_read_only(&mut self) -> BoxFuture<'_, Answer<Vote>> {
+        Box::pin(self.do_end_read_only())
+    }
+
+    fn commit_one_phase(&mut self) -> BoxFuture<'_, Answer<Finish>> {
+        Box::pin(self.do_commit_one_phase())
+    }
+
+    fn commit(&mut self) -> BoxFuture<'_, Answer<Finish>> {
+        Box::pin(self.do_commit())
+    }
+
+    fn roll_back(&mut self) -> BoxFuture<'_, Answer<Finish>> {
+        Box::pin(self.do_roll_back())
+    }
+}
+
+impl Drop for XaBranch {
+    fn drop(&mut self) {
+        self.lent.close();
+    }
+}

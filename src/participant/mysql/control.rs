@@ -1,0 +1,143 @@
+//! The resolver's own connection: one session beside the pool, made anew when it is lost.
+
+use super::error::{self, MyError, explain};
+use super::session::{AsyncPrepare, Connector};
+use super::sql::Sql;
+use super::wire::Wire;
+use crate::error::Result;
+use crate::id::Lineage;
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable;
+use std::sync::OnceLock;
+use std::time::Duration;
+use tokio::sync::{Mutex, MutexGuard};
+
+/// The connection, where there is one.
+pub(super) struct Control {
+    pub(super) connector: Connector,
+    place: Mutex<Option<Wire>>,
+    limit: Duration,
+    /// Set by registration: from then on no other server is talked to.
+    expected: OnceLock<Lineage>,
+}
+
+/// The connection, taken for one operation.
+///
+/// It is put back only after an operation that ran to an answer: one that is dropped or times out takes its connection
+/// with it, so that no answer of one can be taken for the answer to another.
+pub(super) struct Held<'a> {
+    place: MutexGuard<'a, Option<Wire>>,
+    wire: Option<Wire>,
+}
+
+impl Held<'_> {
+    pub(super) fn conn(&mut self) -> &mut Conn {
+        self.wire.as_mut().expect("only keep and drop take it, and each ends the hold").conn()
+    }
+
+    /// Puts the connection back if this last answer is one.
+    pub(super) fn keep<T>(mut self, answer: &Result<T, MyError>) {
+        let is_alive = match answer {
+            Ok(_) => true,
+            Err(error) => error::code(error).is_some_and(|code| !error::ends_session(code)),
+        };
+        if is_alive {
+            *self.place = self.wire.take();
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if let Some(wire) = self.wire.take() {
+            wire.sever();
+        }
+    }
+}
+
+/// Sets up a new connection of the resolver.
+struct SettingUp<'a>(&'a Control);
+
+impl AsyncPrepare<()> for SettingUp<'_> {
+    async fn run(self, wire: &mut Wire) -> Result<()> {
+        let Control { connector, limit, expected, .. } = self.0;
+        let failed = |error| explain(connector.name, "cannot set up the resolver's session", error);
+        let version: Option<String> = wire.conn().query_first(Sql::VERSION).await.map_err(failed)?;
+        connector.learn(&version.ok_or_else(|| connector.unavailable("VERSION() gave no answer"))?);
+        wire.conn().query_drop(Sql::control_session(*limit)).await.map_err(failed)?;
+        if let Some(expected) = expected.get() {
+            connector.check_lineage(wire.conn(), *expected).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Control {
+    pub(super) fn new(connector: Connector, limit: Duration) -> Self {
+        Self { connector, place: Mutex::new(None), limit, expected: OnceLock::new() }
+    }
+
+    /// From now on only a server of this lineage is talked to.
+    pub(super) fn expect(&self, lineage: Lineage) {
+        self.expected.get_or_init(|| lineage);
+    }
+
+    /// How long one call may take.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// Bounds an operation in time, waiting for the connection included.
+    pub(super) async fn within<T>(&self, doing: &str, operation: impl Future<Output = Result<T>>) -> Result<T> {
+        let late = |_| self.connector.unavailable(format!("{doing}: no answer within {:?}", self.limit));
+        tokio::time::timeout(self.limit, operation).await.map_err(late)?
+    }
+
+    /// Takes the connection, making it anew where it is missing.
+    pub(super) async fn take(&self) -> Result<Held<'_>> {
+        let mut place = self.place.lock().await;
+        let wire = match place.take() {
+            Some(wire) if !wire.is_broken() => wire,
+            _ => self.connector.connect(SettingUp(self)).await?.0,
+        };
+        Ok(Held { place, wire: Some(wire) })
+    }
+
+    /// Runs a statement that returns nothing.
+    pub(super) async fn run(&self, doing: &str, statement: &str) -> Result<Result<(), MyError>> {
+        let work = async {
+            let mut held = self.take().await?;
+            let answer = held.conn().query_drop(statement).await;
+            held.keep(&answer);
+            Ok(answer)
+        };
+        self.within(doing, work).await
+    }
+
+    /// Runs a query to its last row.
+    pub(super) async fn rows<T>(&self, doing: &str, query: &str) -> Result<Vec<T>>
+    where
+        T: mysql_async::prelude::FromRow + Send + 'static,
+    {
+        let work = async {
+            let mut held = self.take().await?;
+            let answer = held.conn().query(query).await;
+            held.keep(&answer);
+            answer.map_err(|error| explain(self.connector.name, doing, error))
+        };
+        self.within(doing, work).await
+    }
+
+    /// The first row of a query.
+    pub(super) async fn row<T>(&self, doing: &str, query: &str) -> Result<Option<T>>
+    where
+        T: mysql_async::prelude::FromRow + Send + 'static,
+    {
+        Ok(self.rows(doing, query).await?.into_iter().next())
+    }
+
+    /// Closes the connection; a later call opens another.
+    pub(super) async fn close(&self) {
+        *self.place.lock().await = None;
+    }
+}

@@ -1,0 +1,397 @@
+//! MySQL and MariaDB as participants, by XA transactions. They are told apart on connection.
+//!
+//! Five server facts shape what is sent (`sql.rs` has the statements, `branch.rs` what each answer proves):
+//!
+//! 1. On MariaDB nobody but the session that prepared a branch can finish it while that session lives, and a reset of
+//!    the session breaks the branch: later answers of *OK* are a lie. So a branch is finished on its own session or
+//!    that session is closed, and an answer from outside counts only together with the visible witness.
+//! 2. A failed statement does not doom an XA transaction. Here it does (`lent.rs`), as on PostgreSQL.
+//! 3. Nothing keeps an application from ending an XA transaction and starting another of the same id. So each begins
+//!    with a **marker**, a savepoint of a random name, which ends with its transaction; whether it is still there is
+//!    asked in the same round trip as what it guards.
+//! 4. After a deadlock XA END fails and XA ROLLBACK works: a rollback goes on whatever XA END says.
+//! 5. *Unknown XID* (1397) is the answer for a branch that was committed, rolled back, never there, or, on MariaDB,
+//!    held by a living session. So each writing branch leaves a **witness** row, and recovery asks for that.
+//!
+//! <https://dev.mysql.com/doc/refman/9.7/en/xa-states.html>, <https://mariadb.com/kb/en/xa-transactions/>
+//!
+//! The application works on sessions of a pool. The resolver has a connection of its own, so that recovery cannot
+//! starve behind the transactions that wait for it.
+//!
+//! What the application must not do: send XA statements, run statements that MySQL refuses in an XA transaction (DDL,
+//! `LOCK TABLES`, `BEGIN`, `COMMIT`, on MySQL temporary tables: each fails and makes the transaction rollback-only), or
+//! rely on session settings being undone for the next user of a session: a session is never reset.
+
+mod branch;
+mod control;
+mod error;
+mod lent;
+mod savepoints;
+mod session;
+mod setup;
+mod sql;
+mod wire;
+
+pub use self::lent::{Lent, MysqlBranch};
+
+use self::branch::{Common, XaBranch};
+use self::control::Control;
+use self::error::{DUPLICATE_KEY, LOCK_WAIT_TIMEOUT, MyError, NO_SUCH_THREAD, XA_DUPLICATE, explain};
+use self::session::{Connector, Lease, Product, Sessions, Slots};
+use self::setup::Setup;
+use self::sql::{Sql, Step};
+use self::wire::Failure;
+use super::witness;
+use super::{
+    Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
+};
+use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId, hex};
+use crate::protocol::Finish;
+use deadpool::managed::{Pool, PoolError};
+use mysql_async::prelude::Queryable;
+use mysql_async::{Opts, OptsBuilder, Row};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// How long a connection may be silent before the system asks whether its other end is still there.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// A MySQL or MariaDB database that takes part.
+pub struct Mysql {
+    connector: Connector,
+    control: Control,
+    sql: Arc<Sql>,
+    pool_size: usize,
+    common: Arc<Common>,
+    registered: OnceLock<Registered>,
+}
+
+/// What registration left: who this is there, and the sessions under that name.
+struct Registered {
+    incarnation: Incarnation,
+    participant: u16,
+    lineage: Lineage,
+    pool: Pool<Sessions>,
+}
+
+impl Mysql {
+    /// A participant by its configuration. Nothing is connected to yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] when the URL is not one or names no database, or the password file cannot be read.
+    pub fn new(
+        name: ParticipantName,
+        config: &ParticipantConfig,
+        pool: &PoolConfig,
+        recovery: &RecoveryConfig,
+    ) -> Result<Self> {
+        let (opts, database) = driver_options(name, config)?;
+        let schema = config.schema.clone().unwrap_or_else(|| database.clone());
+        let sql = Arc::new(Sql::new(database, schema, config.witness));
+        let product = Arc::new(OnceLock::new());
+        let connector = Connector { name, opts, timeout: pool.connect_timeout, sql: sql.clone(), product };
+        let nonce = AtomicU64::new(witness::random()?);
+        Ok(Self {
+            control: Control::new(connector.clone(), recovery.statement_timeout),
+            connector,
+            sql,
+            pool_size: config.pool_size.unwrap_or(pool.size),
+            common: Arc::new(Common { name, nonce, limit: recovery.statement_timeout }),
+            registered: OnceLock::new(),
+        })
+    }
+
+    fn name(&self) -> ParticipantName {
+        self.connector.name
+    }
+
+    fn setup(&self) -> Setup<'_> {
+        Setup { name: self.name(), control: &self.control, sql: &self.sql }
+    }
+
+    fn is_mariadb(&self) -> bool {
+        self.connector.product.get() == Some(&Product::MariaDb)
+    }
+
+    async fn do_identify(&self) -> Result<Server> {
+        let (product, version) = self.setup().server().await?;
+        let version = version.split('-').next().unwrap_or_default();
+        let opts = &self.connector.opts;
+        let address = format!("{}:{}/{}", opts.ip_or_hostname(), opts.tcp_port(), self.sql.database);
+        let description = format!("{} {version} at {address}", product.title());
+        Ok(Server { description, lineage: self.setup().lineage().await? })
+    }
+
+    async fn do_register(&self, registration: &Registration) -> Result<Lineage> {
+        let lineage = self.setup().register(registration, Slots::count(self.pool_size)).await?;
+        let Registration { incarnation, participant, .. } = *registration;
+        let sessions = Sessions {
+            connector: self.connector.clone(),
+            named: SessionName { incarnation, participant, slot: 0 },
+            lineage,
+            slots: Slots::new(self.pool_size),
+        };
+        let pool = Pool::builder(sessions).max_size(self.pool_size).build().map_err(|error| {
+            Error::new(ErrorKind::Config, "the pool cannot be built").at(self.name()).because(error)
+        })?;
+        let ours = self.registered.get_or_init(|| Registered { incarnation, participant, lineage, pool });
+        if (ours.incarnation, ours.participant) != (incarnation, participant) {
+            let message = format!("this participant works for incarnation {} already", ours.incarnation);
+            return Err(Error::new(ErrorKind::Refused, message).at(self.name()));
+        }
+        if ours.lineage != lineage {
+            return Err(session::wrong_lineage(self.name(), ours.lineage, Some(lineage)));
+        }
+        self.control.expect(lineage);
+        Ok(lineage)
+    }
+
+    async fn do_begin(&self, transaction: TransactionId, options: BeginOptions) -> Result<Box<dyn Branch>> {
+        let not_registered = || {
+            let message =
+                format!("incarnation {} is not registered here: no branch can begin", transaction.incarnation);
+            Error::new(ErrorKind::Refused, message).at(self.name())
+        };
+        let ours = self.registered.get().filter(|ours| ours.incarnation == transaction.incarnation);
+        let ours = ours.ok_or_else(not_registered)?;
+        loop {
+            let mut lease = Lease::new(ours.pool.get().await.map_err(|error| self.no_session(error))?);
+            let id = transaction.branch(ours.participant, lease.slot());
+            let sql = self.sql.branch(&id, options.mode, witness::random()?);
+            match lease.ask(&sql.begin(&self.sql, &options, self.common.nonce())).await {
+                Ok(()) => return Ok(Box::new(XaBranch::new(self.common.clone(), id, options.mode, sql, lease))),
+                Err(Failure::Refused(Step::Start, error)) if error.code == XA_DUPLICATE => {
+                    // Never adopted (D48): it is the work of somebody else.
+                    let message = format!("a branch {id} is there already, and it is not this program's work");
+                    let error = MyError::Server(error);
+                    return Err(Error::new(ErrorKind::Refused, message).at(self.name()).because(error));
+                }
+                // It died in the pool, before any work: each such session is closed, and a fresh one decides.
+                Err(failure) if lease.is_used() => {
+                    tracing::debug!(participant = %self.name(), ?failure, "idle session lost");
+                }
+                Err(failure) => return Err(explain(self.name(), "cannot begin a branch", failure.into_error())),
+            }
+        }
+    }
+
+    fn no_session(&self, error: PoolError<Error>) -> Error {
+        match error {
+            PoolError::Backend(error) => error,
+            PoolError::Closed => Error::new(ErrorKind::Closed, "the participant is closed").at(self.name()),
+            other => Error::new(ErrorKind::Unavailable, "no session").at(self.name()).because(other),
+        }
+    }
+
+    async fn do_list(&self) -> Result<Vec<Sighting>> {
+        let doing = "cannot list the prepared branches";
+        let (product, _) = self.setup().server().await?;
+        let query = if product == Product::MariaDb { Sql::LIST_MARIADB } else { Sql::LIST_MYSQL };
+        let rows = self.control.rows::<Row>(doing, query).await?;
+        // Neither server knows since when.
+        Ok(rows.iter().map(|row| Sighting { branch: sighted(row, product), age: None }).collect())
+    }
+
+    /// Finishes a branch from outside: only the server's positive answer counts.
+    async fn finish(&self, statement: String) -> Answer<Finish> {
+        let doing = format!("{statement} was not answered positively");
+        match self.control.run(&doing, &statement).await {
+            Ok(Ok(())) => Answer::good(Finish::Done),
+            Ok(Err(error)) => Answer::because(Finish::Unknown, explain(self.name(), &doing, error)),
+            Err(cause) => Answer::because(Finish::Unknown, cause),
+        }
+    }
+
+    /// MariaDB says OK to the commit of a branch that a reset has broken (D02): the witness has the last word.
+    async fn do_commit(&self, branch: &BranchId) -> Answer<Finish> {
+        let answer = self.finish(Sql::commit(branch)).await;
+        if answer.value != Finish::Done || !self.is_mariadb() || !self.sql.witness_on {
+            return answer;
+        }
+        match self.do_ask(branch, Question::Look).await {
+            Ok(Evidence::Committed | Evidence::CommittedAlone) => answer,
+            Ok(_) => {
+                let message = format!("XA COMMIT of {branch} was answered positively, but its witness is not there");
+                Answer::because(Finish::Unknown, Error::new(ErrorKind::Unavailable, message).at(self.name()))
+            }
+            Err(cause) => Answer::because(Finish::Unknown, cause),
+        }
+    }
+
+    async fn do_ask(&self, branch: &BranchId, question: Question) -> Result<Evidence> {
+        if !self.sql.witness_on {
+            return Ok(Evidence::Off);
+        }
+        let doing = "cannot ask the witness table";
+        if question == Question::Fence {
+            match self.control.run(doing, &self.sql.fence(branch)).await? {
+                Ok(()) => return Ok(Evidence::Never),
+                Err(error) if error::code(&error) == Some(DUPLICATE_KEY) => {}
+                Err(error) if error::code(&error) == Some(LOCK_WAIT_TIMEOUT) => return Ok(Evidence::Blocked),
+                Err(error) => return Err(explain(self.name(), doing, error)),
+            }
+        }
+        let kind = self.control.row::<String>(doing, &self.sql.look(branch)).await?;
+        let evidence = witness::evidence(kind.as_deref()).map_err(|error| error.at(self.name()))?;
+        if question == Question::Fence && evidence == Evidence::Nothing {
+            // The row that the fence met is gone again: no answer, rather than a wrong one.
+            return Err(self.connector.unavailable("the witness changed while it was asked for"));
+        }
+        Ok(evidence)
+    }
+
+    async fn do_end_session(&self, session: SessionName) -> Result<bool> {
+        let doing = "cannot end the session";
+        let wait = self.control.limit() / 2;
+        let work = async {
+            let mut held = self.control.take().await?;
+            let answer = async {
+                let conn = held.conn();
+                let Some(Some(holder)) = conn.query_first::<Option<u64>, _>(Sql::session_holder(&session)).await?
+                else {
+                    return Ok(None);
+                };
+                match conn.query_drop(Sql::kill(holder)).await {
+                    Err(error) if error::code(&error) != Some(NO_SUCH_THREAD) => return Err(error),
+                    // Killed, or gone by itself.
+                    _ => {}
+                }
+                let gone = conn.query_first::<Option<i64>, _>(Sql::await_session(&session, wait)).await?;
+                conn.query_drop(Sql::release_session(&session)).await?;
+                Ok(Some(gone == Some(Some(1))))
+            }
+            .await;
+            held.keep(&answer);
+            answer.map_err(|error| explain(self.name(), doing, error))
+        };
+        match self.control.within(doing, work).await? {
+            None => Ok(false),
+            Some(true) => Ok(true),
+            Some(false) => Err(self.connector.unavailable(format!("session {session} was told to end and has not"))),
+        }
+    }
+}
+
+/// The driver's options and the database. What the URL holds is never shown: it may be a password.
+fn driver_options(name: ParticipantName, config: &ParticipantConfig) -> Result<(Opts, String)> {
+    let wrong = |what: &str| Error::new(ErrorKind::Config, format!("participants.{name}.url {what}")).at(name);
+    let opts = Opts::from_url(&config.url);
+    let opts = opts.map_err(|_| wrong("is not a URL of MySQL: mysql://USER@HOST:PORT/DATABASE"))?;
+    let database = opts.db_name().filter(|database| !database.is_empty());
+    let database = database.ok_or_else(|| wrong("names no database"))?.to_owned();
+    if opts.user().is_none_or(str::is_empty) {
+        return Err(wrong("names no user"));
+    }
+    let password = config.password().map_err(|error| error.at(name))?;
+    let password = password.or_else(|| opts.pass().map(str::to_owned));
+    // The driver would move to a socket file that the server names, past every proxy on the way.
+    let opts = OptsBuilder::from_opts(opts).pass(password).prefer_socket(false).tcp_keepalive(Some(KEEPALIVE));
+    Ok((opts.into(), database))
+}
+
+/// A row of XA RECOVER: ours by a full parse, else as it is, and never left out.
+fn sighted(row: &Row, product: Product) -> Sighted {
+    let parts = xid(row, product);
+    let ours = parts.as_ref().and_then(|(format, gtrid, bqual)| BranchId::from_xid(*format, gtrid, bqual));
+    match (ours, parts) {
+        (Some(branch), _) => Sighted::Ours(branch),
+        (None, Some((format, gtrid, bqual))) => Sighted::Foreign(foreign(format, &gtrid, &bqual)),
+        (None, None) => Sighted::Foreign(format!("a row of XA RECOVER that cannot be read: {row:?}")),
+    }
+}
+
+/// The format and the two parts of an XA identifier, split by their lengths in bytes.
+fn xid(row: &Row, product: Product) -> Option<(i64, Vec<u8>, Vec<u8>)> {
+    let format = row.get_opt::<i64, _>(0)?.ok()?;
+    let gtrid = row.get_opt::<usize, _>(1)?.ok()?;
+    let bqual = row.get_opt::<usize, _>(2)?.ok()?;
+    let mut data = row.get_opt::<Vec<u8>, _>(3)?.ok()?;
+    if product == Product::MySql {
+        data = unhex(data.strip_prefix(b"0x")?)?;
+    }
+    let whole = data.len() == gtrid.checked_add(bqual)?;
+    whole.then(|| (format, data[..gtrid].to_vec(), data[gtrid..].to_vec()))
+}
+
+fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let byte = |pair: &[u8]| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?);
+    digits.chunks(2).map(byte).collect()
+}
+
+/// Somebody else's identifier: the name that was given by `XA START 'name'`, else as an XA statement takes it.
+fn foreign(format: i64, gtrid: &[u8], bqual: &[u8]) -> String {
+    let is_plain = |part: &[u8]| part.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'\'' | b'\\'));
+    let text = |part: &[u8]| String::from_utf8_lossy(part).into_owned();
+    match (is_plain(gtrid) && is_plain(bqual), bqual, format) {
+        (true, [], 1) => text(gtrid),
+        (true, ..) => format!("'{}','{}',{format}", text(gtrid), text(bqual)),
+        (false, ..) => format!("X'{}',X'{}',{format}", hex(gtrid), hex(bqual)),
+    }
+}
+
+impl Participant for Mysql {
+    fn name(&self) -> ParticipantName {
+        Self::name(self)
+    }
+
+    fn kind(&self) -> &'static str {
+        self.connector.product.get().map_or("mysql", |product| product.kind())
+    }
+
+    fn identify(&self) -> BoxFuture<'_, Result<Server>> {
+        Box::pin(self.do_identify())
+    }
+
+    fn register<'a>(&'a self, registration: &'a Registration) -> BoxFuture<'a, Result<Lineage>> {
+        Box::pin(self.do_register(registration))
+    }
+
+    fn setup_sql(&self) -> String {
+        self.sql.setup(&sql::account(self.connector.opts.user().unwrap_or_default(), "%"))
+    }
+
+    fn init(&self) -> BoxFuture<'_, Result<Lineage>> {
+        Box::pin(async { self.setup().init().await })
+    }
+
+    fn begin<'a>(
+        &'a self,
+        transaction: TransactionId,
+        options: BeginOptions,
+    ) -> BoxFuture<'a, Result<Box<dyn Branch>>> {
+        Box::pin(self.do_begin(transaction, options))
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Sighting>>> {
+        Box::pin(self.do_list())
+    }
+
+    fn commit<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>> {
+        Box::pin(self.do_commit(branch))
+    }
+
+    fn roll_back<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>> {
+        Box::pin(self.finish(Sql::roll_back(branch)))
+    }
+
+    fn ask<'a>(&'a self, branch: &'a BranchId, question: Question) -> BoxFuture<'a, Result<Evidence>> {
+        Box::pin(self.do_ask(branch, question))
+    }
+
+    fn end_session<'a>(&'a self, session: SessionName) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.do_end_session(session))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            if let Some(ours) = self.registered.get() {
+                ours.pool.close();
+            }
+            self.control.close().await;
+        })
+    }
+}

@@ -1,0 +1,247 @@
+//! Sessions: their names, their pool, and the ways in which they end.
+//!
+//! A session goes back to the pool only when the end of its branch was answered positively; everything else closes
+//! it. It is never reset: after COM_RESET_CONNECTION on a prepared branch MariaDB answers *OK* to XA COMMIT and has
+//! committed nothing (D02). So the driver's own pool, which resets, is not used, and what the application sets by
+//! `SET SESSION` stays with the session; its database and its lock timeout are set anew at each begin.
+//!
+//! A session's **name** is a lock of the server (`GET_LOCK`) that it holds for life. Recovery finds by it who holds a
+//! branch; connection ids begin anew when the server restarts.
+
+use super::error::{MyError, explain};
+use super::sql::{Question, Sql};
+use super::wire::{Failure, Wire, ask};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Lineage, ParticipantName, SessionName};
+use deadpool::managed::{Manager, Metrics, Object, RecycleError, RecycleResult};
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// Which of the two products a server is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Product {
+    MySql,
+    MariaDb,
+}
+
+impl Product {
+    pub(super) fn of(version: &str) -> Self {
+        if version.to_ascii_lowercase().contains("mariadb") { Self::MariaDb } else { Self::MySql }
+    }
+
+    /// As configuration and tool print it.
+    pub(super) fn kind(self) -> &'static str {
+        match self {
+            Self::MySql => "mysql",
+            Self::MariaDb => "mariadb",
+        }
+    }
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::MySql => "MySQL",
+            Self::MariaDb => "MariaDB",
+        }
+    }
+}
+
+/// How to reach the server.
+#[derive(Clone)]
+pub(super) struct Connector {
+    pub(super) name: ParticipantName,
+    pub(super) opts: Opts,
+    pub(super) timeout: Duration,
+    pub(super) sql: Arc<Sql>,
+    /// Known from the first connection on.
+    pub(super) product: Arc<OnceLock<Product>>,
+}
+
+impl Connector {
+    /// Connects, and sets up the new session by `prepare` within the same time limit.
+    pub(super) async fn connect<T>(&self, prepare: impl AsyncPrepare<T>) -> Result<(Wire, T)> {
+        let work = async {
+            let conn =
+                Conn::new(self.opts.clone()).await.map_err(|error| explain(self.name, "cannot connect", error))?;
+            let mut wire = Wire::new(conn);
+            let prepared = prepare.run(&mut wire).await?;
+            Ok((wire, prepared))
+        };
+        let late = |_| self.unavailable(format!("no connection within {:?}", self.timeout));
+        tokio::time::timeout(self.timeout, work).await.map_err(late)?
+    }
+
+    /// Refuses a server that is not the one that was registered with: a name may lead elsewhere after a failover.
+    pub(super) async fn check_lineage(&self, conn: &mut Conn, expected: Lineage) -> Result<()> {
+        let found = conn.query_first::<i64, _>(self.sql.lineage()).await;
+        let found = found.map_err(|error| explain(self.name, "cannot read the lineage", error))?;
+        let found = found.map(Lineage::from_sql);
+        if found == Some(expected) { Ok(()) } else { Err(wrong_lineage(self.name, expected, found)) }
+    }
+
+    /// Remembers what the server is.
+    pub(super) fn learn(&self, version: &str) -> Product {
+        *self.product.get_or_init(|| Product::of(version))
+    }
+
+    pub(super) fn unavailable(&self, message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Unavailable, message).at(self.name)
+    }
+}
+
+/// What is done on a new connection before anybody gets it. A trait, since the future has to be `Send`.
+pub(super) trait AsyncPrepare<T>: Send {
+    fn run(self, wire: &mut Wire) -> impl Future<Output = Result<T>> + Send;
+}
+
+/// The error for another server, or an emptied one, under a known name.
+pub(super) fn wrong_lineage(name: ParticipantName, expected: Lineage, found: Option<Lineage>) -> Error {
+    let found = found.map_or_else(|| "none".into(), |lineage| lineage.to_string());
+    let message = format!(
+        "the server is of lineage {found}, the journal knows {expected}: the URL leads to another server or database, \
+         it was created anew, or it was restored from elsewhere; nothing there was touched"
+    );
+    Error::new(ErrorKind::Refused, message).at(name)
+}
+
+/// The slot numbers of a participant's sessions: bounded, and each free one is used as late as possible, so that a
+/// late request to end a session by its name seldom meets its successor.
+pub(super) struct Slots(Mutex<VecDeque<u32>>);
+
+impl Slots {
+    /// How many a pool of this size has: the double, since the server may hold a closing session's number for a while.
+    pub(super) fn count(pool_size: usize) -> u32 {
+        u32::try_from(pool_size.saturating_mul(2)).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn new(pool_size: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new((0..Self::count(pool_size)).collect())))
+    }
+
+    fn take(self: &Arc<Self>) -> Option<Slot> {
+        let number = self.free().pop_front()?;
+        Some(Slot { number, of: self.clone() })
+    }
+
+    fn free(&self) -> std::sync::MutexGuard<'_, VecDeque<u32>> {
+        // No code panics while it holds the lock; the numbers are whole in any case.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A slot in use.
+struct Slot {
+    number: u32,
+    of: Arc<Slots>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.of.free().push_back(self.number);
+    }
+}
+
+/// A session of the pool.
+pub(super) struct Session {
+    wire: Wire,
+    slot: Slot,
+    used: bool,
+}
+
+/// Makes and keeps the sessions of one incarnation.
+pub(super) struct Sessions {
+    pub(super) connector: Connector,
+    /// The slot in it is not used.
+    pub(super) named: SessionName,
+    pub(super) lineage: Lineage,
+    pub(super) slots: Arc<Slots>,
+}
+
+/// Names a new session by the first slot whose lock is free, and checks whom it is talking to.
+struct Naming<'a>(&'a Sessions);
+
+impl AsyncPrepare<Slot> for Naming<'_> {
+    async fn run(self, wire: &mut Wire) -> Result<Slot> {
+        let Sessions { connector, named, lineage, slots } = self.0;
+        // A half-open session may still hold the lock of a slot that was given back: it keeps it, the next one serves.
+        let mut held = Vec::new();
+        loop {
+            let none = || connector.unavailable("every session slot is in use or still held by a closing session");
+            let slot = slots.take().ok_or_else(none)?;
+            let name = SessionName { slot: slot.number, ..*named };
+            let row = wire.conn().query_first::<(Option<i64>, String), _>(Sql::name_session(&name)).await;
+            let row = row.map_err(|error| explain(connector.name, "cannot name the session", error))?;
+            let (taken, version) = row.ok_or_else(|| connector.unavailable("GET_LOCK gave no answer"))?;
+            connector.learn(&version);
+            if taken == Some(1) {
+                connector.check_lineage(wire.conn(), *lineage).await?;
+                return Ok(slot);
+            }
+            held.push(slot);
+        }
+    }
+}
+
+impl Manager for Sessions {
+    type Type = Session;
+    type Error = Error;
+
+    async fn create(&self) -> Result<Session> {
+        let (wire, slot) = self.connector.connect(Naming(self)).await?;
+        Ok(Session { wire, slot, used: false })
+    }
+
+    async fn recycle(&self, session: &mut Session, _: &Metrics) -> RecycleResult<Error> {
+        if session.wire.is_broken() {
+            return Err(RecycleError::message("the connection was lost while idle"));
+        }
+        session.used = true;
+        Ok(())
+    }
+}
+
+/// A session in use. Dropped, it is closed; only [`release`](Self::release) gives it back.
+pub(super) struct Lease(Option<Object<Sessions>>);
+
+impl Lease {
+    pub(super) fn new(session: Object<Sessions>) -> Self {
+        Self(Some(session))
+    }
+
+    pub(super) fn slot(&self) -> u32 {
+        self.0.as_ref().expect("only release and drop take it, and each ends the lease").slot.number
+    }
+
+    pub(super) fn wire(&mut self) -> &mut Wire {
+        &mut self.0.as_mut().expect("only release and drop take it, and each ends the lease").wire
+    }
+
+    /// Whether the session comes from the pool: its connection may have died there.
+    pub(super) fn is_used(&self) -> bool {
+        self.0.as_ref().is_some_and(|object| object.used)
+    }
+
+    pub(super) async fn ask(&mut self, question: &Question) -> Result<(), Failure> {
+        if self.wire().is_broken() {
+            return Err(Failure::Broken(MyError::Driver(mysql_async::DriverError::ConnectionClosed)));
+        }
+        ask(self.wire().conn(), question).await
+    }
+
+    /// Gives the session back: the end of its branch was answered positively.
+    pub(super) fn release(mut self) {
+        drop(self.0.take());
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(object) = self.0.take() {
+            let Session { wire, slot, .. } = Object::take(object);
+            wire.sever();
+            drop(slot);
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Every statement that is sent to MySQL and MariaDB as part of the protocol, in one place.
+//!
+//! All of it goes by the text protocol: MySQL refuses XA statements as prepared ones (1295). Several statements in
+//! one text cost one round trip; the server stops at the first that fails, so nothing behind a failed step is done.
+//!
+//! Identifiers are hexadecimal literals, nonces and markers hexadecimal digits: nothing needs quoting, whatever the
+//! application did to `sql_mode`. Tables are qualified and backquoted, whatever it did by `USE`.
+
+use crate::id::{BranchId, Lineage, SessionName};
+use crate::participant::witness::{DECISION_JOURNAL, Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE};
+use crate::participant::{BeginOptions, Isolation, Registration};
+use crate::protocol::Mode;
+use std::time::Duration;
+
+const DIALECT: Dialect = Dialect::MySql;
+
+/// What a statement of a question is for: which one failed decides what its failure proves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Shows that the answer is one to this question. Always the first.
+    Nonce,
+    /// Sets up the session for its next branch.
+    Setting,
+    /// Begins the branch.
+    Start,
+    /// Sets the marker, or proves that it is still there.
+    Marker,
+    /// Inserts the witness.
+    Witness,
+    /// `XA END`
+    End,
+    /// The step that all others are there for, always the last.
+    Last,
+}
+
+/// Statements that go in one round trip and have to be answered one by one.
+pub(super) struct Question {
+    /// What the first row of the first answer must hold.
+    pub(super) nonce: String,
+    /// The statements with what they are for.
+    pub(super) steps: Vec<(Step, String)>,
+}
+
+impl Question {
+    fn new(nonce: u64) -> Self {
+        let nonce = format!("{nonce:016x}");
+        let ask = format!("SELECT '{nonce}', CONNECTION_ID()");
+        Self { nonce, steps: vec![(Step::Nonce, ask)] }
+    }
+
+    fn then(mut self, step: Step, statement: impl Into<String>) -> Self {
+        self.steps.push((step, statement.into()));
+        self
+    }
+
+    /// The statements as one text.
+    pub(super) fn text(&self) -> String {
+        let statements: Vec<&str> = self.steps.iter().map(|(_, statement)| statement.as_str()).collect();
+        statements.join("; ")
+    }
+}
+
+/// The statements of one branch.
+pub(super) struct BranchSql {
+    xid: String,
+    marker: String,
+    mode: Mode,
+    key: Key,
+    witness: Option<String>,
+}
+
+impl BranchSql {
+    /// Begins the branch on a session whose last user may have changed its database or its lock timeout.
+    ///
+    /// Right behind it goes the **marker**, a savepoint of a random name. A savepoint ends with its transaction: while
+    /// it can be released, the transaction is the very one that was begun, whatever the application sent in between.
+    pub(super) fn begin(&self, sql: &Sql, options: &BeginOptions, nonce: u64) -> Question {
+        let isolation = match options.isolation {
+            Isolation::Default => None,
+            Isolation::ReadCommitted => Some("READ COMMITTED"),
+            Isolation::RepeatableRead => Some("REPEATABLE READ"),
+            Isolation::Serializable => Some("SERIALIZABLE"),
+        };
+        let start = match self.mode {
+            Mode::Writer => format!("XA START {}", self.xid),
+            Mode::ReadOnly => "START TRANSACTION READ ONLY".into(),
+        };
+        let mut question = Question::new(nonce)
+            .then(Step::Setting, format!("USE {}", DIALECT.quote(&sql.database)))
+            .then(Step::Setting, lock_wait(options.lock_timeout));
+        if let Some(level) = isolation {
+            question = question.then(Step::Setting, format!("SET TRANSACTION ISOLATION LEVEL {level}"));
+        }
+        question.then(Step::Start, start).then(Step::Marker, format!("SAVEPOINT {}", self.marker))
+    }
+
+    fn marked(&self, nonce: u64) -> Question {
+        Question::new(nonce).then(Step::Marker, format!("RELEASE SAVEPOINT {}", self.marker))
+    }
+
+    fn witnessed(&self, nonce: u64, kind: Kind) -> Question {
+        let mut question = self.marked(nonce);
+        if let Some(table) = &self.witness {
+            question = question.then(Step::Witness, insert_witness(table, &self.key, kind));
+        }
+        question.then(Step::End, format!("XA END {}", self.xid))
+    }
+
+    /// Phase one.
+    pub(super) fn prepare(&self, nonce: u64) -> Question {
+        self.witnessed(nonce, Kind::Decided).then(Step::Last, format!("XA PREPARE {}", self.xid))
+    }
+
+    /// Phase one and two at once.
+    pub(super) fn one_phase(&self, nonce: u64) -> Question {
+        self.witnessed(nonce, Kind::OnePhase).then(Step::Last, format!("XA COMMIT {} ONE PHASE", self.xid))
+    }
+
+    /// The checked commit of a branch declared read-only.
+    pub(super) fn end_read_only(&self, nonce: u64) -> Question {
+        self.marked(nonce).then(Step::Last, "COMMIT")
+    }
+
+    /// Phase two.
+    pub(super) fn commit(&self, nonce: u64) -> Question {
+        Question::new(nonce).then(Step::Last, format!("XA COMMIT {}", self.xid))
+    }
+
+    /// Rolls back what is open, the marker having been proven.
+    pub(super) fn roll_back_open(&self, nonce: u64) -> Question {
+        let marked = self.marked(nonce);
+        match self.mode {
+            Mode::Writer => marked
+                .then(Step::End, format!("XA END {}", self.xid))
+                .then(Step::Last, format!("XA ROLLBACK {}", self.xid)),
+            Mode::ReadOnly => marked.then(Step::Last, "ROLLBACK"),
+        }
+    }
+
+    /// Rolls back what has ended its work, prepared or not.
+    pub(super) fn roll_back_ended(&self, nonce: u64) -> Question {
+        let roll_back = match self.mode {
+            Mode::Writer => format!("XA ROLLBACK {}", self.xid),
+            Mode::ReadOnly => "ROLLBACK".into(),
+        };
+        Question::new(nonce).then(Step::Last, roll_back)
+    }
+
+    /// `XA END` alone: its refusal tells of a transaction that the server has rolled back by itself.
+    pub(super) fn end(&self, nonce: u64) -> Question {
+        Question::new(nonce).then(Step::End, format!("XA END {}", self.xid))
+    }
+}
+
+/// The statements of a participant.
+#[derive(Debug)]
+pub(super) struct Sql {
+    /// The database that the application works in.
+    pub(super) database: String,
+    /// The database that holds the tables.
+    pub(super) schema: String,
+    pub(super) witness: String,
+    pub(super) incarnation: String,
+    pub(super) witness_on: bool,
+}
+
+impl Sql {
+    /// The errors of the statement before, whose answer was read by the application alone.
+    pub(super) const SHOW_ERRORS: &str = "SHOW ERRORS";
+
+    /// All prepared branches of the server. `CONVERT XID` is MySQL's: its column is text, which binary ids break.
+    pub(super) const LIST_MYSQL: &str = "XA RECOVER CONVERT XID";
+
+    /// MariaDB's column is binary.
+    pub(super) const LIST_MARIADB: &str = "XA RECOVER";
+
+    pub(super) const VERSION: &str = "SELECT VERSION()";
+
+    /// What the promise rests on, as `name`, `value`; variables that a server does not know are not listed.
+    pub(super) const SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'read_only', \
+         'xa_detach_on_prepare', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin')";
+
+    pub(super) const CURRENT_USER: &str = "SELECT CURRENT_USER()";
+
+    pub(super) fn new(database: String, schema: String, witness_on: bool) -> Self {
+        let witness = DIALECT.table(&schema, crate::participant::witness::WITNESS_TABLE);
+        let incarnation = DIALECT.table(&schema, INCARNATION_TABLE);
+        Self { database, schema, witness, incarnation, witness_on }
+    }
+
+    pub(super) fn branch(&self, branch: &BranchId, mode: Mode, marker: u64) -> BranchSql {
+        BranchSql {
+            xid: branch.xid_sql(),
+            marker: format!("`handfast.{marker:016x}`"),
+            mode,
+            key: branch.into(),
+            witness: self.witness_on.then(|| self.witness.clone()),
+        }
+    }
+
+    /// Takes a session's name, without waiting, and shows the server: one row.
+    pub(super) fn name_session(session: &SessionName) -> String {
+        format!("SELECT GET_LOCK('{session}', 0), VERSION()")
+    }
+
+    pub(super) fn session_holder(session: &SessionName) -> String {
+        format!("SELECT IS_USED_LOCK('{session}')")
+    }
+
+    /// Waits until the session of that name is gone, at least a second: both servers count in seconds here.
+    pub(super) fn await_session(session: &SessionName, wait: Duration) -> String {
+        format!("SELECT GET_LOCK('{session}', {})", wait.as_secs().max(1))
+    }
+
+    pub(super) fn release_session(session: &SessionName) -> String {
+        format!("SELECT RELEASE_LOCK('{session}')")
+    }
+
+    pub(super) fn kill(connection: u64) -> String {
+        format!("KILL {connection}")
+    }
+
+    /// The resolver's session: rows as they are committed now, and no long wait for the locks of others.
+    pub(super) fn control_session(limit: Duration) -> String {
+        let seconds = limit.as_secs().max(1);
+        format!(
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+             SET SESSION innodb_lock_wait_timeout = 1, autocommit = 1, lock_wait_timeout = {seconds}"
+        )
+    }
+
+    pub(super) fn commit(branch: &BranchId) -> String {
+        format!("XA COMMIT {}", branch.xid_sql())
+    }
+
+    pub(super) fn roll_back(branch: &BranchId) -> String {
+        format!("XA ROLLBACK {}", branch.xid_sql())
+    }
+
+    pub(super) fn fence(&self, branch: &BranchId) -> String {
+        insert_witness(&self.witness, &branch.into(), Kind::Fence)
+    }
+
+    pub(super) fn look(&self, branch: &BranchId) -> String {
+        let Key { incarnation, sequence, branch } = branch.into();
+        format!(
+            "SELECT kind FROM {} WHERE incarnation = {incarnation} AND sequence = {sequence} AND branch = {branch}",
+            self.witness
+        )
+    }
+
+    pub(super) fn lineage(&self) -> String {
+        format!(
+            "SELECT lineage FROM {} WHERE node = '{LINEAGE_NODE}' AND incarnation = 0 AND participant = 0",
+            self.incarnation
+        )
+    }
+
+    /// Our tables as the account sees them: name and engine.
+    pub(super) fn tables(&self) -> String {
+        format!(
+            "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = '{}' AND TABLE_NAME IN \
+             ('{}', '{INCARNATION_TABLE}')",
+            self.schema.replace('\'', "''"),
+            crate::participant::witness::WITNESS_TABLE,
+        )
+    }
+
+    pub(super) fn create_tables(&self) -> [String; 2] {
+        DIALECT.create_tables(&self.schema)
+    }
+
+    /// The lineage, once and for all: a second one meets the primary key.
+    pub(super) fn insert_lineage(&self, lineage: Lineage) -> String {
+        format!(
+            "INSERT INTO {} (node, incarnation, participant, lineage, decision, journal, host, session_slots) \
+             VALUES ('{LINEAGE_NODE}', 0, 0, {}, '', 0, '', 0)",
+            self.incarnation,
+            lineage.to_sql()
+        )
+    }
+
+    /// The incarnation's row, the host apart: it is the one text that comes from outside.
+    pub(super) fn register(&self, registration: &Registration, lineage: Lineage, slots: u32) -> String {
+        format!(
+            "INSERT INTO {} (node, incarnation, participant, lineage, decision, journal, host, session_slots) \
+             VALUES ('{}', {}, {}, {}, '{DECISION_JOURNAL}', {}, ?, {slots})",
+            self.incarnation,
+            registration.node,
+            registration.incarnation.to_sql(),
+            registration.participant,
+            lineage.to_sql(),
+            registration.journal.to_sql(),
+        )
+    }
+
+    pub(super) fn registered(&self, registration: &Registration) -> String {
+        format!(
+            "SELECT journal, lineage FROM {} WHERE node = '{}' AND incarnation = {} AND participant = {}",
+            self.incarnation,
+            registration.node,
+            registration.incarnation.to_sql(),
+            registration.participant
+        )
+    }
+
+    /// Tries the rights on the witness table; sequences begin at 1, and nothing stays.
+    pub(super) fn try_rights(&self) -> [String; 4] {
+        let key = Key { incarnation: 0, sequence: 0, branch: 0 };
+        [
+            "START TRANSACTION".into(),
+            insert_witness(&self.witness, &key, Kind::Fence),
+            format!("DELETE FROM {} WHERE incarnation = 0 AND sequence = 0 AND branch = 0", self.witness),
+            "ROLLBACK".into(),
+        ]
+    }
+
+    /// What an administrator runs where the account may not.
+    pub(super) fn setup(&self, account: &str) -> String {
+        let [witness, incarnation] = self.create_tables();
+        format!(
+            "{witness};\n{incarnation};\nGRANT SELECT, INSERT, DELETE ON {} TO {account};\n\
+             GRANT SELECT, INSERT, DELETE ON {} TO {account};\n\
+             /*!80000 {} */;\n",
+            self.witness,
+            self.incarnation,
+            grant_recover(account)
+        )
+    }
+}
+
+/// The privilege that MySQL demands to see prepared branches; MariaDB shows them to everybody and does not know it.
+pub(super) fn grant_recover(account: &str) -> String {
+    format!("GRANT XA_RECOVER_ADMIN ON *.* TO {account}")
+}
+
+/// An account as GRANT takes it.
+pub(super) fn account(user: &str, host: &str) -> String {
+    format!("'{}'@'{}'", user.replace('\'', "''"), host.replace('\'', "''"))
+}
+
+fn insert_witness(table: &str, key: &Key, kind: Kind) -> String {
+    let Key { incarnation, sequence, branch } = key;
+    format!(
+        "INSERT INTO {table} (incarnation, sequence, branch, kind) VALUES ({incarnation}, {sequence}, {branch}, '{kind}')"
+    )
+}
+
+/// Whole seconds, at least one, and rounded up: InnoDB knows no shorter wait.
+fn lock_wait(timeout: Duration) -> String {
+    let seconds = timeout.as_millis().div_ceil(1000).clamp(1, 1_073_741_824);
+    format!("SET SESSION innodb_lock_wait_timeout = {seconds}")
+}
