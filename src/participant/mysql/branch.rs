@@ -20,9 +20,11 @@ use super::sql::{BranchSql, Question, Step};
 use super::wire::Failure;
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName};
+use crate::participant::witness::Kind;
 use crate::participant::{Answer, BoxFuture, Branch};
 use crate::protocol::{Finish, Mode, Vote};
 use mysql_async::ServerError;
+use mysql_async::prelude::Queryable;
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -130,10 +132,12 @@ impl XaBranch {
         }
     }
 
-    /// The session is of no more use.
+    /// The session is of no more use, but what it is at may still end well.
     fn leave(&mut self) {
         self.state = State::Left;
-        self.work = None;
+        if let Some(Work { lease, .. }) = self.work.take() {
+            lease.close();
+        }
     }
 
     async fn take_work(&mut self) {
@@ -214,7 +218,8 @@ impl XaBranch {
     /// Closes the session of a branch that was never asked to prepare.
     fn closed(&mut self) -> Gone {
         let suspect = self.is_suspect();
-        self.leave();
+        self.state = State::Left;
+        self.work = None;
         if suspect { Gone::Unclear } else { Gone::Closed }
     }
 
@@ -408,16 +413,34 @@ impl XaBranch {
     async fn roll_back_prepared(&mut self) -> Answer<Finish> {
         self.state = State::Left;
         let question = self.sql.roll_back_ended(self.common.nonce());
-        match self.answered(&question).await {
+        let limit = self.common.limit;
+        let answer = match tokio::time::timeout(limit, self.ask(&question)).await {
+            Ok(Err(Failure::Refused(Step::Last, error))) if error.code == XA_UNKNOWN => {
+                let gone = tokio::time::timeout(limit, self.is_gone()).await.unwrap_or(false);
+                if gone { Ok(()) } else { Err(Failure::Refused(Step::Last, error)) }
+            }
+            answer => answer.unwrap_or(Err(Failure::Misunderstood)),
+        };
+        match answer {
             Ok(()) => {
                 self.release(State::RolledBack);
                 Answer::good(Finish::Done)
             }
-            Err(cause) => {
+            Err(failure) => {
                 self.leave();
+                let cause = self.explain("XA ROLLBACK was not answered positively", failure.into_error());
                 Answer::because(Finish::Unknown, cause)
             }
         }
+    }
+
+    /// Whether a branch that the server does not know was rolled back, by whomever: its witness would be there.
+    ///
+    /// The read waits for the row's lock: somebody may be committing it this moment.
+    async fn is_gone(&mut self) -> bool {
+        let (Some(look), Some(work)) = (self.sql.look_locking(), &mut self.work) else { return false };
+        let found = work.lease.wire().conn().query_first::<String, _>(look).await;
+        found.is_ok_and(|kind| kind.is_none_or(|kind| kind == Kind::Fence.as_str()))
     }
 
     /// The answer to a question of phase two, within the time limit.
@@ -475,5 +498,10 @@ impl Branch for XaBranch {
 impl Drop for XaBranch {
     fn drop(&mut self) {
         self.lent.close();
+        match self.state {
+            // A promise stands or is being made, or an end of it is under way: a kill could do no good.
+            State::Asked | State::Prepared | State::Left => self.leave(),
+            State::Open | State::RolledBack | State::Committed => {}
+        }
     }
 }

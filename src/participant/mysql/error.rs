@@ -76,3 +76,19 @@ pub(super) fn describe(doing: &str, error: MyError) -> Error {
     };
     Error::new(kind(&error), format!("{doing}: {said}")).because(error)
 }
+
+/// An error of the application's own statement, so that it can be passed on by `?`.
+///
+/// Its kind says whether to run the whole transaction again.
+impl From<MyError> for Error {
+    fn from(error: MyError) -> Self {
+        match error {
+            // What the branch itself said, on its way through the driver's type.
+            MyError::Other(inner) => match inner.downcast::<Self>() {
+                Ok(ours) => *ours,
+                Err(inner) => describe("a statement failed", MyError::Other(inner)),
+            },
+            error => describe("a statement failed", error),
+        }
+    }
+}

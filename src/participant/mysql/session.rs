@@ -8,6 +8,7 @@
 //! A session's **name** is a lock of the server (`GET_LOCK`) that it holds for life. Recovery finds by it who holds a
 //! branch; connection ids begin anew when the server restarts.
 
+use super::control::Control;
 use super::error::{MyError, explain};
 use super::sql::{Question, Sql};
 use super::wire::{Failure, Wire, ask};
@@ -157,6 +158,8 @@ pub(super) struct Sessions {
     pub(super) named: SessionName,
     pub(super) lineage: Lineage,
     pub(super) slots: Arc<Slots>,
+    /// For ending a session from outside.
+    pub(super) control: Arc<Control>,
 }
 
 /// Names a new session by the first slot whose lock is free, and checks whom it is talking to.
@@ -164,7 +167,7 @@ struct Naming<'a>(&'a Sessions);
 
 impl AsyncPrepare<Slot> for Naming<'_> {
     async fn run(self, wire: &mut Wire) -> Result<Slot> {
-        let Sessions { connector, named, lineage, slots } = self.0;
+        let Sessions { connector, named, lineage, slots, .. } = self.0;
         // A half-open session may still hold the lock of a slot that was given back: it keeps it, the next one serves.
         let mut held = Vec::new();
         loop {
@@ -234,14 +237,34 @@ impl Lease {
     pub(super) fn release(mut self) {
         drop(self.0.take());
     }
+
+    /// Closes the session without disturbing what it does: a commit in progress is better finished than killed.
+    pub(super) fn close(mut self) {
+        if let Some(object) = self.0.take() {
+            Object::take(object).wire.sever();
+        }
+    }
 }
 
 impl Drop for Lease {
+    /// Closes the session, and kills it if it may be in a statement: a server that is busy, or waits for a lock, does
+    /// not look at its socket.
     fn drop(&mut self) {
-        if let Some(object) = self.0.take() {
-            let Session { wire, slot, .. } = Object::take(object);
-            wire.sever();
+        let Some(object) = self.0.take() else { return };
+        let pool = Object::pool(&object);
+        let Session { wire, slot, .. } = Object::take(object);
+        let is_torn = wire.is_broken();
+        wire.sever();
+        // Without a runtime the closed socket has to do: the server sees it when its statement ends.
+        let (true, Some(pool), Ok(runtime)) = (is_torn, pool, tokio::runtime::Handle::try_current()) else { return };
+        runtime.spawn(async move {
+            let Sessions { named, control, connector, .. } = pool.manager();
+            let name = SessionName { slot: slot.number, ..*named };
+            if let Err(error) = control.end_session(name).await {
+                tracing::debug!(participant = %connector.name, %error, "a session may still be at its last statement");
+            }
+            // Until here nobody else goes by its name.
             drop(slot);
-        }
+        });
     }
 }

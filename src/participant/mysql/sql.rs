@@ -146,6 +146,12 @@ impl BranchSql {
         Question::new(nonce).then(Step::Last, roll_back)
     }
 
+    /// Reads the witness as it is once nobody is at work on it; `None` without one.
+    pub(super) fn look_locking(&self) -> Option<String> {
+        let table = self.witness.as_ref()?;
+        Some(format!("{} LOCK IN SHARE MODE", look(table, &self.key)))
+    }
+
     /// `XA END` alone: its refusal tells of a transaction that the server has rolled back by itself.
     pub(super) fn end(&self, nonce: u64) -> Question {
         Question::new(nonce).then(Step::End, format!("XA END {}", self.xid))
@@ -242,11 +248,7 @@ impl Sql {
     }
 
     pub(super) fn look(&self, branch: &BranchId) -> String {
-        let Key { incarnation, sequence, branch } = branch.into();
-        format!(
-            "SELECT kind FROM {} WHERE incarnation = {incarnation} AND sequence = {sequence} AND branch = {branch}",
-            self.witness
-        )
+        look(&self.witness, &branch.into())
     }
 
     pub(super) fn lineage(&self) -> String {
@@ -337,6 +339,13 @@ pub(super) fn grant_recover(account: &str) -> String {
 /// An account as GRANT takes it.
 pub(super) fn account(user: &str, host: &str) -> String {
     format!("'{}'@'{}'", user.replace('\'', "''"), host.replace('\'', "''"))
+}
+
+fn look(table: &str, key: &Key) -> String {
+    let Key { incarnation, sequence, branch } = key;
+    format!(
+        "SELECT kind FROM {table} WHERE incarnation = {incarnation} AND sequence = {sequence} AND branch = {branch}"
+    )
 }
 
 fn insert_witness(table: &str, key: &Key, kind: Kind) -> String {
