@@ -78,6 +78,10 @@ impl Gone {
     }
 }
 
+/// The cause of [`Gone::Lost`].
+const LOST: &str =
+    "the application ended, or may have ended, the branch's transaction by itself: its work may be committed";
+
 /// What a participant's branches have in common.
 pub(super) struct Common {
     pub(super) name: ParticipantName,
@@ -173,6 +177,14 @@ impl XaBranch {
         None
     }
 
+    /// The cause to tell of, which is the first one unless a worse thing came to light.
+    fn told(&self, gone: Gone, cause: Error) -> Error {
+        match gone {
+            Gone::Lost => self.error(ErrorKind::Statement, LOST).because(cause),
+            Gone::RolledBack | Gone::Closed | Gone::Unclear => cause,
+        }
+    }
+
     /// Rolls back what was never asked to prepare.
     async fn abort(&mut self) -> Gone {
         let question = self.sql.roll_back_open(self.common.nonce());
@@ -220,7 +232,7 @@ impl XaBranch {
         let suspect = self.is_suspect();
         self.state = State::Left;
         self.work = None;
-        if suspect { Gone::Unclear } else { Gone::Closed }
+        if suspect { Gone::Lost } else { Gone::Closed }
     }
 
     fn notes(&self) -> Option<&Notes> {
@@ -229,7 +241,7 @@ impl XaBranch {
 
     /// Whether the application may have ended the transaction by itself. Without notes, nobody knows.
     fn is_suspect(&self) -> bool {
-        self.notes().is_none_or(|notes| notes.suspect)
+        self.notes().is_none_or(Notes::is_suspect)
     }
 
     /// After the step that counts was refused: only the answer to a rollback tells.
@@ -261,15 +273,13 @@ impl XaBranch {
             // The witness's key is taken: a fence. Or the server had given the transaction up already.
             Failure::Refused(..) => self.abort_refused().await,
             Failure::Broken(_) | Failure::Misunderstood => {
+                let suspect = self.is_suspect();
                 self.leave();
-                Gone::Unclear
+                if suspect { Gone::Lost } else { Gone::Unclear }
             }
         };
         let cause = match gone {
-            Gone::Lost => {
-                let message = "the application ended the branch's transaction by itself: its work may be committed";
-                self.error(ErrorKind::Statement, message).because(failure.into_error())
-            }
+            Gone::Lost => self.error(ErrorKind::Statement, LOST).because(failure.into_error()),
             _ => self.explain(doing_unless_fenced(doing, &failure), failure.into_error()),
         };
         (gone, cause)
@@ -292,7 +302,8 @@ impl XaBranch {
         }
         self.take_work().await;
         if let Some(cause) = self.doomed().await {
-            return Answer::because(self.abort().await.vote(), cause);
+            let gone = self.abort().await;
+            return Answer::because(gone.vote(), self.told(gone, cause));
         }
         self.state = State::Asked;
         let question = self.sql.prepare(self.common.nonce());
@@ -314,7 +325,8 @@ impl XaBranch {
         }
         self.take_work().await;
         if let Some(cause) = self.doomed().await {
-            return Answer::because(self.abort().await.finish(), cause);
+            let gone = self.abort().await;
+            return Answer::because(gone.finish(), self.told(gone, cause));
         }
         self.state = State::Left;
         let question = self.sql.one_phase(self.common.nonce());
@@ -336,7 +348,8 @@ impl XaBranch {
         }
         self.take_work().await;
         if let Some(cause) = self.doomed().await {
-            return Answer::because(self.abort().await.vote(), cause);
+            let gone = self.abort().await;
+            return Answer::because(gone.vote(), self.told(gone, cause));
         }
         self.state = State::Left;
         let question = self.sql.end_read_only(self.common.nonce());
@@ -396,9 +409,7 @@ impl XaBranch {
                 Finish::Unknown,
                 unclear("XA ROLLBACK was not answered positively; the session is closed"),
             ),
-            Ok(Gone::Lost) => {
-                Answer::because(Finish::Unknown, unclear("the application ended the branch's transaction by itself"))
-            }
+            Ok(Gone::Lost) => Answer::because(Finish::Unknown, unclear(LOST)),
             Ok(Gone::Unclear) => Answer::because(Finish::Unknown, unclear("XA ROLLBACK was not answered positively")),
             Err(_) => {
                 let late = unclear("the application does not let go of the session, or the server does not answer");

@@ -88,14 +88,19 @@ impl Control {
         tokio::time::timeout(self.limit, operation).await.map_err(late)?
     }
 
-    /// Takes the connection, making it anew where it is missing.
+    /// Takes the connection, making it anew where it is missing or does not answer any more.
     pub(super) async fn take(&self) -> Result<Held<'_>> {
-        let mut place = self.place.lock().await;
-        let wire = match place.take() {
-            Some(wire) if !wire.is_broken() => wire,
-            _ => self.connector.connect(SettingUp(self)).await?.0,
+        let mut held = Held { place: self.place.lock().await, wire: None };
+        held.wire = held.place.take();
+        // The server may have been restarted since the last call, which nobody notices on an idle connection.
+        let is_alive = match &mut held.wire {
+            Some(wire) => !wire.is_broken() && wire.conn().ping().await.is_ok(),
+            None => false,
         };
-        Ok(Held { place, wire: Some(wire) })
+        if !is_alive {
+            held.wire = Some(self.connector.connect(SettingUp(self)).await?.0);
+        }
+        Ok(held)
     }
 
     /// Runs a statement that returns nothing.
@@ -154,13 +159,14 @@ impl Control {
 }
 
 /// What became of a session that was to end.
-enum Ended {
+pub(super) enum Ended {
     WasNotThere,
     Gone,
     Lingers,
 }
 
-async fn kill_and_wait(conn: &mut Conn, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
+/// Kills a session by its name and waits until it is gone.
+pub(super) async fn kill_and_wait(conn: &mut Conn, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
     let holder = conn.query_first::<Option<u64>, _>(Sql::session_holder(&session)).await?;
     let Some(holder) = holder.flatten() else { return Ok(Ended::WasNotThere) };
     match conn.query_drop(Sql::kill(holder)).await {

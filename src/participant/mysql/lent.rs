@@ -8,7 +8,7 @@
 //! no more use then.
 
 use super::error::{self, MyError};
-use super::savepoints::Action;
+use super::savepoints::{Action, may_end_transaction};
 use super::session::Lease;
 use super::sql::Sql;
 use crate::error::{Error, ErrorKind};
@@ -63,8 +63,8 @@ pub(super) struct Notes {
     busy: bool,
     /// The rest of an answer was left to the application: there may be an error in it.
     unseen: bool,
-    /// Something was sent that may have ended the transaction.
-    pub(super) suspect: bool,
+    /// Something was sent that may have ended the transaction, and was not refused.
+    suspect: bool,
     /// The server said that it has rolled the whole transaction back.
     pub(super) rolled_back: bool,
     /// The first failure that was not undone.
@@ -80,6 +80,11 @@ struct Failed {
 }
 
 impl Notes {
+    /// Whether the application may have ended the transaction by itself.
+    pub(super) fn is_suspect(&self) -> bool {
+        self.suspect
+    }
+
     /// Whether a call was dropped half way.
     pub(super) fn is_torn(&self) -> bool {
         self.busy
@@ -90,10 +95,11 @@ impl Notes {
         self.failed.take().map(|failed| failed.error)
     }
 
-    fn enter(&mut self, action: &Action) {
+    fn enter(&mut self, call: &Call) {
         self.busy = true;
-        self.suspect |= *action == Action::Opaque;
-        if let (Action::Opaque | Action::Unseen, Some(failed)) = (action, &mut self.failed) {
+        // Until the answer says otherwise: there may never be one.
+        self.suspect |= call.may_end;
+        if let (Action::Opaque | Action::Unseen, Some(failed)) = (&call.action, &mut self.failed) {
             // It may set one of the savepoints anew, behind the failure.
             failed.is_final = true;
         }
@@ -142,11 +148,17 @@ impl Notes {
         }
     }
 
-    fn leave<T>(&mut self, action: Action, answer: Result<T, MyError>) -> Result<T, MyError> {
+    fn leave<T>(&mut self, call: Call, was_suspect: bool, answer: Result<T, MyError>) -> Result<T, MyError> {
         self.busy = false;
         match &answer {
-            Ok(_) => self.succeeded(action),
-            Err(error) => self.failed(error),
+            Ok(_) => self.succeeded(call.action),
+            Err(error) => {
+                self.failed(error);
+                // Of several statements some may have been done.
+                if call.is_single && error::code(error).is_some_and(|code| !error::ends_session(code)) {
+                    self.suspect = was_suspect;
+                }
+            }
         }
         answer
     }
@@ -166,6 +178,30 @@ impl Notes {
             self.failed(&MyError::Server(server));
         }
         Ok(())
+    }
+}
+
+/// A call as far as its text tells.
+struct Call {
+    action: Action,
+    may_end: bool,
+    /// It is one statement for certain.
+    is_single: bool,
+}
+
+impl Call {
+    fn text(query: &impl AsQuery) -> Self {
+        let text = query.as_query();
+        let is_single = !text.contains(&b';');
+        Self { action: Action::read(&text), may_end: may_end_transaction(&text), is_single }
+    }
+
+    fn plain() -> Self {
+        Self { action: Action::Plain, may_end: false, is_single: true }
+    }
+
+    fn unseen() -> Self {
+        Self { action: Action::Unseen, may_end: false, is_single: true }
     }
 }
 
@@ -203,7 +239,7 @@ impl MysqlBranch<'_> {
     }
 
     /// The connection, for one call.
-    async fn enter(&mut self, action: &Action) -> Result<(&mut Conn, &mut Notes), MyError> {
+    async fn enter(&mut self, call: &Call) -> Result<(&mut Conn, &mut Notes, bool), MyError> {
         let closed = || unusable(ErrorKind::Closed, "the branch has ended");
         if self.lent.ended.load(Ordering::SeqCst) {
             // The branch went while this was lent: nobody else closes its session.
@@ -216,8 +252,9 @@ impl MysqlBranch<'_> {
             return Err(unusable(ErrorKind::Statement, torn));
         }
         notes.look_for_unseen(wire.conn()).await?;
-        notes.enter(action);
-        Ok((wire.conn(), notes))
+        let was_suspect = notes.suspect;
+        notes.enter(call);
+        Ok((wire.conn(), notes, was_suspect))
     }
 }
 
@@ -238,12 +275,12 @@ type Answer<'a, T> = BoxFuture<'a, Result<T, MyError>>;
 
 /// Runs one whole call of the driver.
 macro_rules! watched {
-    ($self:ident, $action:expr, |$conn:ident| $call:expr) => {{
-        let action = $action;
+    ($self:ident, $call:expr, |$conn:ident| $run:expr) => {{
+        let call = $call;
         async move {
-            let ($conn, notes) = $self.enter(&action).await?;
-            let answer = $call.await;
-            notes.leave(action, answer)
+            let ($conn, notes, was_suspect) = $self.enter(&call).await?;
+            let answer = $run.await;
+            notes.leave(call, was_suspect, answer)
         }
         .boxed()
     }};
@@ -251,43 +288,39 @@ macro_rules! watched {
 
 /// The same for a call whose answer the application goes on reading.
 macro_rules! watched_open {
-    ($self:ident, $action:expr, |$conn:ident| $call:expr) => {{
-        let action = $action;
+    ($self:ident, $call:expr, |$conn:ident| $run:expr) => {{
+        let call = $call;
         async move {
-            let ($conn, notes) = $self.enter(&action).await?;
+            let ($conn, notes, was_suspect) = $self.enter(&call).await?;
             notes.unseen = true;
-            let answer = $call.await;
-            notes.leave(action, answer)
+            let answer = $run.await;
+            notes.leave(call, was_suspect, answer)
         }
         .boxed()
     }};
 }
 
-fn read<Q: AsQuery>(query: &Q) -> Action {
-    Action::read(&query.as_query())
-}
-
 impl Queryable for MysqlBranch<'_> {
     fn ping(&mut self) -> Answer<'_, ()> {
-        watched!(self, Action::Plain, |conn| conn.ping())
+        watched!(self, Call::plain(), |conn| conn.ping())
     }
 
     fn query_iter<'a, Q>(&'a mut self, query: Q) -> Answer<'a, QueryResult<'a, 'static, TextProtocol>>
     where
         Q: AsQuery + 'a,
     {
-        watched_open!(self, read(&query), |conn| conn.query_iter(query))
+        watched_open!(self, Call::text(&query), |conn| conn.query_iter(query))
     }
 
     fn prep<'a, Q>(&'a mut self, query: Q) -> Answer<'a, Statement>
     where
         Q: AsQuery + 'a,
     {
-        watched!(self, Action::Plain, |conn| conn.prep(query))
+        watched!(self, Call::plain(), |conn| conn.prep(query))
     }
 
     fn close(&mut self, stmt: Statement) -> Answer<'_, ()> {
-        watched!(self, Action::Plain, |conn| conn.close(stmt))
+        watched!(self, Call::plain(), |conn| conn.close(stmt))
     }
 
     fn exec_iter<'a: 's, 's, Q, P>(
@@ -300,7 +333,7 @@ impl Queryable for MysqlBranch<'_> {
         P: Into<Params>,
     {
         let params = params.into();
-        watched_open!(self, Action::Unseen, |conn| conn.exec_iter(stmt, params))
+        watched_open!(self, Call::unseen(), |conn| conn.exec_iter(stmt, params))
     }
 
     fn query<'a, T, Q>(&'a mut self, query: Q) -> Answer<'a, Vec<T>>
@@ -308,7 +341,7 @@ impl Queryable for MysqlBranch<'_> {
         Q: AsQuery + 'a,
         T: FromRow + Send + 'static,
     {
-        watched!(self, read(&query), |conn| conn.query(query))
+        watched!(self, Call::text(&query), |conn| conn.query(query))
     }
 
     fn query_first<'a, T, Q>(&'a mut self, query: Q) -> Answer<'a, Option<T>>
@@ -316,7 +349,7 @@ impl Queryable for MysqlBranch<'_> {
         Q: AsQuery + 'a,
         T: FromRow + Send + 'static,
     {
-        watched!(self, read(&query), |conn| conn.query_first(query))
+        watched!(self, Call::text(&query), |conn| conn.query_first(query))
     }
 
     fn query_map<'a, T, F, Q, U>(&'a mut self, query: Q, f: F) -> Answer<'a, Vec<U>>
@@ -326,7 +359,7 @@ impl Queryable for MysqlBranch<'_> {
         F: FnMut(T) -> U + Send + 'a,
         U: Send,
     {
-        watched!(self, read(&query), |conn| conn.query_map(query, f))
+        watched!(self, Call::text(&query), |conn| conn.query_map(query, f))
     }
 
     fn query_fold<'a, T, F, Q, U>(&'a mut self, query: Q, init: U, f: F) -> Answer<'a, U>
@@ -336,14 +369,14 @@ impl Queryable for MysqlBranch<'_> {
         F: FnMut(U, T) -> U + Send + 'a,
         U: Send + 'a,
     {
-        watched!(self, read(&query), |conn| conn.query_fold(query, init, f))
+        watched!(self, Call::text(&query), |conn| conn.query_fold(query, init, f))
     }
 
     fn query_drop<'a, Q>(&'a mut self, query: Q) -> Answer<'a, ()>
     where
         Q: AsQuery + 'a,
     {
-        watched!(self, read(&query), |conn| conn.query_drop(query))
+        watched!(self, Call::text(&query), |conn| conn.query_drop(query))
     }
 
     fn exec_batch<'a: 'b, 'b, S, P, I>(&'a mut self, stmt: S, params_iter: I) -> Answer<'b, ()>
@@ -353,7 +386,7 @@ impl Queryable for MysqlBranch<'_> {
         I::IntoIter: Send,
         P: Into<Params> + Send,
     {
-        watched!(self, Action::Unseen, |conn| conn.exec_batch(stmt, params_iter))
+        watched!(self, Call::unseen(), |conn| conn.exec_batch(stmt, params_iter))
     }
 
     fn exec<'a: 'b, 'b, T, S, P>(&'a mut self, stmt: S, params: P) -> Answer<'b, Vec<T>>
@@ -362,7 +395,7 @@ impl Queryable for MysqlBranch<'_> {
         P: Into<Params> + Send + 'b,
         T: FromRow + Send + 'static,
     {
-        watched!(self, Action::Unseen, |conn| conn.exec(stmt, params))
+        watched!(self, Call::unseen(), |conn| conn.exec(stmt, params))
     }
 
     fn exec_first<'a: 'b, 'b, T, S, P>(&'a mut self, stmt: S, params: P) -> Answer<'b, Option<T>>
@@ -371,7 +404,7 @@ impl Queryable for MysqlBranch<'_> {
         P: Into<Params> + Send + 'b,
         T: FromRow + Send + 'static,
     {
-        watched!(self, Action::Unseen, |conn| conn.exec_first(stmt, params))
+        watched!(self, Call::unseen(), |conn| conn.exec_first(stmt, params))
     }
 
     fn exec_map<'a: 'b, 'b, T, S, P, U, F>(&'a mut self, stmt: S, params: P, f: F) -> Answer<'b, Vec<U>>
@@ -382,7 +415,7 @@ impl Queryable for MysqlBranch<'_> {
         F: FnMut(T) -> U + Send + 'a,
         U: Send + 'a,
     {
-        watched!(self, Action::Unseen, |conn| conn.exec_map(stmt, params, f))
+        watched!(self, Call::unseen(), |conn| conn.exec_map(stmt, params, f))
     }
 
     fn exec_fold<'a: 'b, 'b, T, S, P, U, F>(&'a mut self, stmt: S, params: P, init: U, f: F) -> Answer<'b, U>
@@ -393,7 +426,7 @@ impl Queryable for MysqlBranch<'_> {
         F: FnMut(U, T) -> U + Send + 'a,
         U: Send + 'a,
     {
-        watched!(self, Action::Unseen, |conn| conn.exec_fold(stmt, params, init, f))
+        watched!(self, Call::unseen(), |conn| conn.exec_fold(stmt, params, init, f))
     }
 
     fn exec_drop<'a: 'b, 'b, S, P>(&'a mut self, stmt: S, params: P) -> Answer<'b, ()>
@@ -401,7 +434,7 @@ impl Queryable for MysqlBranch<'_> {
         S: StatementLike + 'b,
         P: Into<Params> + Send + 'b,
     {
-        watched!(self, Action::Unseen, |conn| conn.exec_drop(stmt, params))
+        watched!(self, Call::unseen(), |conn| conn.exec_drop(stmt, params))
     }
 
     fn query_stream<'a, T, Q>(&'a mut self, query: Q) -> Answer<'a, ResultSetStream<'a, 'a, 'static, T, TextProtocol>>
@@ -409,7 +442,7 @@ impl Queryable for MysqlBranch<'_> {
         T: Unpin + FromRow + Send + 'static,
         Q: AsQuery + 'a,
     {
-        watched_open!(self, read(&query), |conn| conn.query_stream(query))
+        watched_open!(self, Call::text(&query), |conn| conn.query_stream(query))
     }
 
     fn exec_stream<'a: 's, 's, T, Q, P>(
@@ -422,6 +455,6 @@ impl Queryable for MysqlBranch<'_> {
         Q: StatementLike + 's,
         P: Into<Params> + Send + 's,
     {
-        watched_open!(self, Action::Unseen, |conn| conn.exec_stream(stmt, params))
+        watched_open!(self, Call::unseen(), |conn| conn.exec_stream(stmt, params))
     }
 }

@@ -204,9 +204,9 @@ impl Sql {
         }
     }
 
-    /// Takes a session's name, without waiting, and shows the server: one row.
-    pub(super) fn name_session(session: &SessionName) -> String {
-        format!("SELECT GET_LOCK('{session}', 0), VERSION()")
+    /// Takes a session's name, waiting for it so many whole seconds, and shows the server: one row.
+    pub(super) fn name_session(session: &SessionName, wait: Duration) -> String {
+        format!("SELECT GET_LOCK('{session}', {}), VERSION()", wait.as_millis().div_ceil(1000))
     }
 
     pub(super) fn session_holder(session: &SessionName) -> String {
