@@ -547,6 +547,59 @@ each_mysql! {
         assert_eq!(bench.rows().await, [0; 0]);
     }
 
+    /// A prepare waits for what is still lent, and goes on when it is let go of.
+    async fn a_prepare_waits_for_the_loan(flavor) {
+        let bench = Bench::shared(flavor).await;
+        let mut branch = bench.begin().await;
+        let mut kept = lent(&*branch).await;
+        kept.query_drop("INSERT INTO data VALUES (1, 0)").await.unwrap();
+        let mut prepare = branch.prepare();
+        let waited = tokio::time::timeout(Duration::from_millis(50), &mut prepare).await;
+        assert!(waited.is_err());
+        let error = Error::from(kept.query_drop("INSERT INTO data VALUES (2, 0)").await.unwrap_err());
+        assert_eq!(error.kind(), ErrorKind::Closed);
+        drop(kept);
+        assert_answer(&prepare.await, Vote::Prepared);
+        assert_answer(&branch.commit().await, Finish::Done);
+        assert_eq!(bench.rows().await, [1]);
+    }
+
+    /// A server that does not answer costs a bounded time, and what it did is found out later.
+    async fn a_silent_server_is_left(flavor) {
+        let server = servers::start(flavor).await;
+        let bench = Bench::with(&server, "pool_size = 4\n[recovery]\nstatement_timeout = \"1s\"").await;
+        let mut branches = Vec::new();
+        for row in 1..=3 {
+            let branch = bench.begin().await;
+            insert(&*branch, row).await.unwrap();
+            branches.push(branch);
+        }
+        let [mut commit, mut roll_back, mut open] = <[_; 3]>::try_from(branches).ok().unwrap();
+        assert_answer(&commit.prepare().await, Vote::Prepared);
+        assert_answer(&roll_back.prepare().await, Vote::Prepared);
+        server.suspend().await.unwrap();
+        assert_answer(&commit.commit().await, Finish::Unknown);
+        assert_answer(&roll_back.roll_back().await, Finish::Unknown);
+        assert_answer(&open.roll_back().await, Finish::Unknown);
+        assert_eq!(bench.mysql.list().await.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_answer(&bench.mysql.commit(&commit.id()).await, Finish::Unknown);
+        assert!(bench.mysql.ask(&commit.id(), Question::Fence).await.is_err());
+        assert!(bench.mysql.end_session(commit.id().session()).await.is_err());
+        server.resume().await.unwrap();
+        eventually("settled", async || {
+            if bench.mysql.list().await.is_ok_and(|listed| listed.is_empty()) {
+                return true;
+            }
+            bench.mysql.commit(&commit.id()).await;
+            bench.mysql.roll_back(&roll_back.id()).await;
+            false
+        })
+        .await;
+        assert_eq!(bench.ask(&commit.id(), Question::Look).await, Evidence::Committed);
+        assert_eq!(bench.ask(&roll_back.id(), Question::Fence).await, Evidence::Never);
+        assert_eq!(bench.rows().await, [1]);
+    }
+
     /// Two who borrow one branch take turns.
     async fn borrowers_take_turns(flavor) {
         let bench = Bench::shared(flavor).await;

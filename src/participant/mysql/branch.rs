@@ -23,8 +23,8 @@ use crate::id::{BranchId, ParticipantName};
 use crate::participant::witness::Kind;
 use crate::participant::{Answer, BoxFuture, Branch};
 use crate::protocol::{Finish, Mode, Vote};
-use mysql_async::ServerError;
 use mysql_async::prelude::Queryable;
+use mysql_async::{DriverError, ServerError};
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -131,7 +131,7 @@ impl XaBranch {
     /// The session is free again.
     fn release(&mut self, state: State) {
         self.state = state;
-        if let Some(Work { lease, .. }) = self.work.take() {
+        if let Some(Work { lease: Some(lease), .. }) = self.work.take() {
             lease.release();
         }
     }
@@ -139,7 +139,7 @@ impl XaBranch {
     /// The session is of no more use, but what it is at may still end well.
     fn leave(&mut self) {
         self.state = State::Left;
-        if let Some(Work { lease, .. }) = self.work.take() {
+        if let Some(Work { lease: Some(lease), .. }) = self.work.take() {
             lease.close();
         }
     }
@@ -152,15 +152,15 @@ impl XaBranch {
 
     async fn ask(&mut self, question: &Question) -> Result<(), Failure> {
         match &mut self.work {
-            Some(work) => work.lease.ask(question).await,
-            None => Err(Failure::Misunderstood),
+            Some(Work { lease: Some(lease), .. }) => lease.ask(question).await,
+            _ => Err(Failure::Broken(MyError::Driver(DriverError::ConnectionClosed))),
         }
     }
 
     /// Why the branch cannot go on, as far as is known before anything is sent.
     async fn doomed(&mut self) -> Option<Error> {
         let name = self.common.name;
-        let Some(Work { lease, notes }) = &mut self.work else {
+        let Some(Work { lease: Some(lease), notes }) = &mut self.work else {
             return Some(self.error(ErrorKind::Closed, "the branch's session is gone"));
         };
         if !notes.is_torn() && !lease.wire().is_broken() {
@@ -449,8 +449,10 @@ impl XaBranch {
     ///
     /// The read waits for the row's lock: somebody may be committing it this moment.
     async fn is_gone(&mut self) -> bool {
-        let (Some(look), Some(work)) = (self.sql.look_locking(), &mut self.work) else { return false };
-        let found = work.lease.wire().conn().query_first::<String, _>(look).await;
+        let (Some(look), Some(Work { lease: Some(lease), .. })) = (self.sql.look_locking(), &mut self.work) else {
+            return false;
+        };
+        let found = lease.wire().conn().query_first::<String, _>(look).await;
         found.is_ok_and(|kind| kind.is_none_or(|kind| kind == Kind::Fence.as_str()))
     }
 

@@ -26,22 +26,26 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 /// A branch's [handle](crate::participant::Branch::handle): the way to its session until the branch ends.
 pub struct Lent {
     desk: Arc<Mutex<Option<Work>>>,
+    /// The branch is ending: no more calls.
     ended: AtomicBool,
+    /// The branch is gone: whoever holds its session closes it.
+    abandoned: AtomicBool,
 }
 
 /// A session at work.
 pub(super) struct Work {
-    pub(super) lease: Lease,
+    /// `None` once it was closed.
+    pub(super) lease: Option<Lease>,
     pub(super) notes: Notes,
 }
 
 impl Lent {
     pub(super) fn new(lease: Lease) -> Arc<Self> {
-        let desk = Arc::new(Mutex::new(Some(Work { lease, notes: Notes::default() })));
-        Arc::new(Self { desk, ended: AtomicBool::new(false) })
+        let desk = Arc::new(Mutex::new(Some(Work { lease: Some(lease), notes: Notes::default() })));
+        Arc::new(Self { desk, ended: AtomicBool::new(false), abandoned: AtomicBool::new(false) })
     }
 
-    /// Takes the session away from the application, waiting for the call that is under way.
+    /// Takes the session away from the application, waiting until it is let go of.
     pub(super) async fn take(&self) -> Option<Work> {
         self.ended.store(true, Ordering::SeqCst);
         self.desk.lock().await.take()
@@ -50,6 +54,7 @@ impl Lent {
     /// Takes the session away and closes it: now, or when the application lets go of it.
     pub(super) fn close(&self) {
         self.ended.store(true, Ordering::SeqCst);
+        self.abandoned.store(true, Ordering::SeqCst);
         if let Ok(mut desk) = self.desk.try_lock() {
             drop(desk.take());
         }
@@ -238,15 +243,22 @@ impl MysqlBranch<'_> {
         Self { desk, lent, transaction: PhantomData }
     }
 
+    /// The branch went while this was lent: nobody else closes its session.
+    fn close_if_abandoned(&mut self) {
+        if self.lent.abandoned.load(Ordering::SeqCst) {
+            drop(self.desk.take());
+        }
+    }
+
     /// The connection, for one call.
     async fn enter(&mut self, call: &Call) -> Result<(&mut Conn, &mut Notes, bool), MyError> {
         let closed = || unusable(ErrorKind::Closed, "the branch has ended");
+        self.close_if_abandoned();
         if self.lent.ended.load(Ordering::SeqCst) {
-            // The branch went while this was lent: nobody else closes its session.
-            drop(self.desk.take());
+            return Err(closed());
         }
         let Work { lease, notes } = self.desk.as_mut().ok_or_else(closed)?;
-        let wire = lease.wire();
+        let wire = lease.as_mut().ok_or_else(closed)?.wire();
         if notes.is_torn() || wire.is_broken() {
             let torn = "a call was dropped half way or the connection was lost: the branch can only be rolled back";
             return Err(unusable(ErrorKind::Statement, torn));
@@ -260,9 +272,7 @@ impl MysqlBranch<'_> {
 
 impl Drop for MysqlBranch<'_> {
     fn drop(&mut self) {
-        if self.lent.ended.load(Ordering::SeqCst) {
-            drop(self.desk.take());
-        }
+        self.close_if_abandoned();
     }
 }
 
