@@ -44,7 +44,7 @@ pub struct MysqlHarness<F> {
 /// # Panics
 /// When it is not MySQL's.
 pub async fn lent(branch: &dyn Branch) -> MysqlBranch<'static> {
-    let lent: Arc<Lent> = branch.handle().downcast().ok().expect("the handle of a branch on MySQL");
+    let lent: Arc<Lent> = branch.handle().downcast().unwrap_or_else(|_| panic!("not the handle of a branch on MySQL"));
     MysqlBranch::lock(lent).await
 }
 

@@ -1,23 +1,16 @@
-//! What an application works through, and what is noted of its work.
-//!
-//! A failed statement dooms a branch of PostgreSQL; MySQL undoes the statement and goes on. One rule for both (D15): a
-//! failed statement makes the branch rollback-only, unless a savepoint that was set before it is rolled back to, and
-//! never after an error that ends the whole branch. So every call is watched, and the first failure is remembered.
+//! What an application works through: the whole of the driver's trait, every call of it watched.
 //!
 //! A call that is dropped half way leaves an answer behind that the next call would take for its own. The branch is of
 //! no more use then.
 
-use super::error::{self, MyError};
-use super::savepoints::{Action, may_end_transaction};
+use super::error::MyError;
+use super::notes::{Call, Notes};
 use super::session::Lease;
-use super::sql::Sql;
 use crate::error::{Error, ErrorKind};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use mysql_async::prelude::{AsQuery, FromRow, Queryable, StatementLike};
-use mysql_async::{
-    BinaryProtocol, Conn, Params, QueryResult, ResultSetStream, Row, ServerError, Statement, TextProtocol,
-};
+use mysql_async::{BinaryProtocol, Conn, Params, QueryResult, ResultSetStream, Statement, TextProtocol};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,161 +54,6 @@ impl Lent {
     }
 }
 
-/// What is known of the application's work on a branch.
-#[derive(Default)]
-pub(super) struct Notes {
-    /// A call was begun and has not come back.
-    busy: bool,
-    /// The rest of an answer was left to the application: there may be an error in it.
-    unseen: bool,
-    /// Something was sent that may have ended the transaction, and was not refused.
-    suspect: bool,
-    /// The server said that it has rolled the whole transaction back.
-    pub(super) rolled_back: bool,
-    /// The first failure that was not undone.
-    failed: Option<Failed>,
-    /// Set, and not known to be gone; while there is a failure, those alone that were set before it.
-    savepoints: Vec<String>,
-}
-
-struct Failed {
-    error: Error,
-    /// No savepoint can undo it.
-    is_final: bool,
-}
-
-impl Notes {
-    /// Whether the application may have ended the transaction by itself.
-    pub(super) fn is_suspect(&self) -> bool {
-        self.suspect
-    }
-
-    /// Whether a call was dropped half way.
-    pub(super) fn is_torn(&self) -> bool {
-        self.busy
-    }
-
-    /// The first failure that was not undone.
-    pub(super) fn failure(&mut self) -> Option<Error> {
-        self.failed.take().map(|failed| failed.error)
-    }
-
-    fn enter(&mut self, call: &Call) {
-        self.busy = true;
-        // Until the answer says otherwise: there may never be one.
-        self.suspect |= call.may_end;
-        if let (Action::Opaque | Action::Unseen, Some(failed)) = (&call.action, &mut self.failed) {
-            // It may set one of the savepoints anew, behind the failure.
-            failed.is_final = true;
-        }
-    }
-
-    fn succeeded(&mut self, action: Action) {
-        match action {
-            Action::Set(name) => {
-                self.savepoints.retain(|known| *known != name);
-                if self.failed.is_none() {
-                    self.savepoints.push(name);
-                }
-            }
-            Action::Release(name) => self.forget_from(&name, 0),
-            Action::RollBackTo(name) => {
-                let known = self.savepoints.contains(&name);
-                if known && self.failed.as_ref().is_some_and(|failed| !failed.is_final) {
-                    self.failed = None;
-                }
-                self.forget_from(&name, 1);
-            }
-            Action::Plain | Action::Unseen | Action::Opaque => {}
-        }
-    }
-
-    /// Forgets the savepoints from this one on, but for the first `keep`.
-    fn forget_from(&mut self, name: &str, keep: usize) {
-        if let Some(at) = self.savepoints.iter().position(|known| known == name) {
-            self.savepoints.truncate(at + keep);
-        }
-    }
-
-    pub(super) fn failed(&mut self, said: &MyError) {
-        let code = error::code(said);
-        self.rolled_back |= code.is_some_and(error::ends_branch);
-        let is_final = code.is_none_or(|code| error::ends_branch(code) || error::ends_session(code));
-        match &mut self.failed {
-            Some(first) => first.is_final |= is_final,
-            None => {
-                let copy = match said {
-                    MyError::Server(server) => MyError::Server(server.clone()),
-                    other => MyError::Other(other.to_string().into()),
-                };
-                self.failed = Some(Failed { error: error::describe("a statement failed", copy), is_final });
-            }
-        }
-    }
-
-    fn leave<T>(&mut self, call: Call, was_suspect: bool, answer: Result<T, MyError>) -> Result<T, MyError> {
-        self.busy = false;
-        match &answer {
-            Ok(_) => self.succeeded(call.action),
-            Err(error) => {
-                self.failed(error);
-                // Of several statements some may have been done.
-                if call.is_single && error::code(error).is_some_and(|code| !error::ends_session(code)) {
-                    self.suspect = was_suspect;
-                }
-            }
-        }
-        answer
-    }
-
-    /// Looks for the error in an answer that only the application has read.
-    pub(super) async fn look_for_unseen(&mut self, conn: &mut Conn) -> Result<(), MyError> {
-        if !self.unseen {
-            return Ok(());
-        }
-        self.busy = true;
-        // Whatever of the answer is still unread is read by the driver first, and its error comes out here.
-        let errors = conn.query::<Row, _>(Sql::SHOW_ERRORS).await;
-        self.busy = false;
-        self.unseen = false;
-        let found = errors.inspect_err(|error| self.failed(error))?;
-        if let Some(server) = found.first().and_then(server_error) {
-            self.failed(&MyError::Server(server));
-        }
-        Ok(())
-    }
-}
-
-/// A call as far as its text tells.
-struct Call {
-    action: Action,
-    may_end: bool,
-    /// It is one statement for certain.
-    is_single: bool,
-}
-
-impl Call {
-    fn text(query: &impl AsQuery) -> Self {
-        let text = query.as_query();
-        let is_single = !text.contains(&b';');
-        Self { action: Action::read(&text), may_end: may_end_transaction(&text), is_single }
-    }
-
-    fn plain() -> Self {
-        Self { action: Action::Plain, may_end: false, is_single: true }
-    }
-
-    fn unseen() -> Self {
-        Self { action: Action::Unseen, may_end: false, is_single: true }
-    }
-}
-
-fn server_error(row: &Row) -> Option<ServerError> {
-    let code = row.get_opt::<u16, _>(1)?.ok()?;
-    let message = row.get_opt::<String, _>(2)?.ok()?;
-    Some(ServerError { code, message, state: "HY000".into() })
-}
-
 /// What an application is lent of a branch on MySQL or MariaDB, for as long as it borrows the transaction.
 ///
 /// It implements [`Queryable`], all of it: write what you would write with a [`mysql_async::Conn`]. Two who borrow the
@@ -251,7 +89,7 @@ impl MysqlBranch<'_> {
     }
 
     /// The connection, for one call.
-    async fn enter(&mut self, call: &Call) -> Result<(&mut Conn, &mut Notes, bool), MyError> {
+    async fn enter(&mut self, call: &Call) -> Result<(&mut Conn, &mut Notes), MyError> {
         let closed = || unusable(ErrorKind::Closed, "the branch has ended");
         self.close_if_abandoned();
         if self.lent.ended.load(Ordering::SeqCst) {
@@ -264,9 +102,8 @@ impl MysqlBranch<'_> {
             return Err(unusable(ErrorKind::Statement, torn));
         }
         notes.look_for_unseen(wire.conn()).await?;
-        let was_suspect = notes.suspect;
         notes.enter(call);
-        Ok((wire.conn(), notes, was_suspect))
+        Ok((wire.conn(), notes))
     }
 }
 
@@ -288,9 +125,9 @@ macro_rules! watched {
     ($self:ident, $call:expr, |$conn:ident| $run:expr) => {{
         let call = $call;
         async move {
-            let ($conn, notes, was_suspect) = $self.enter(&call).await?;
+            let ($conn, notes) = $self.enter(&call).await?;
             let answer = $run.await;
-            notes.leave(call, was_suspect, answer)
+            notes.leave(call, answer)
         }
         .boxed()
     }};
@@ -301,10 +138,10 @@ macro_rules! watched_open {
     ($self:ident, $call:expr, |$conn:ident| $run:expr) => {{
         let call = $call;
         async move {
-            let ($conn, notes, was_suspect) = $self.enter(&call).await?;
-            notes.unseen = true;
+            let ($conn, notes) = $self.enter(&call).await?;
+            notes.leaves_rest();
             let answer = $run.await;
-            notes.leave(call, was_suspect, answer)
+            notes.leave(call, answer)
         }
         .boxed()
     }};

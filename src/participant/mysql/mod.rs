@@ -24,8 +24,10 @@
 
 mod branch;
 mod control;
+mod ending;
 mod error;
 mod lent;
+mod notes;
 mod savepoints;
 mod session;
 mod setup;

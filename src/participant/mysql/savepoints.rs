@@ -52,7 +52,7 @@ pub(super) fn may_end_transaction(text: &[u8]) -> bool {
     let ends = |word: &[u8]| {
         [&b"XA"[..], b"COMMIT", b"ROLLBACK", b"BEGIN", b"START"].iter().any(|end| word.eq_ignore_ascii_case(end))
     };
-    Action::read(text) == Action::Opaque && text.split(|byte| !byte.is_ascii_alphanumeric()).any(ends)
+    Action::read(text) == Action::Opaque && text.split(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_').any(ends)
 }
 
 /// The words of one statement; `None` for several statements, and for comments that the server executes or that hide
