@@ -1,3 +1,7 @@
 //! The recovery tool `handfast`: arguments in, exit code out.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    handfast::cli::main()
+}

@@ -8,18 +8,19 @@
 //! The same passes serve a running bridge (in the background), the tool's `recover` (with the journal locked) and its
 //! `list` (reading beside a running application, changing nothing).
 
+mod pass;
 mod status;
 mod store;
 
-pub(crate) use status::Found;
+pub use pass::{Pass, Seen, View};
 pub use status::{ParticipantStatus, Status};
 
-use crate::bridge::{Member, Shared, Standing, build_participants, jittered, opening};
 use crate::config::{Config, RecoveryConfig};
+use crate::engine::{Engine, Member, Standing, jittered, opening};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Lineage, ParticipantName, TransactionId};
-use crate::journal::{self, Journal};
-use crate::participant::{self, Answer, Participant, Question, Sighted, Sighting};
+use crate::journal::{self, Journal, Verdict};
+use crate::participant::{self, Answer, Participant, Question, Sighted};
 use crate::protocol::recovery::{
     self, Action, BranchPlan, Evidence, Memory, Observation, Plan, Scan, outcome_of, questions,
 };
@@ -41,37 +42,13 @@ pub struct Resolver {
     settings: RecoveryConfig,
 }
 
-/// What one look at every participant showed.
-#[derive(Debug)]
-pub struct View {
-    /// What recovery plans from.
-    pub observation: Observation,
-    /// The same for people.
-    pub participants: Vec<Seen>,
-}
-
-/// A participant as one look found it.
-#[derive(Debug)]
-pub struct Seen {
-    /// Its configured name.
-    pub name: ParticipantName,
-    /// Its kind: `postgres`, `mysql`, `mariadb`.
-    pub kind: &'static str,
-    /// Product, version and address, when it answered.
-    pub server: Option<String>,
-    /// Its prepared branches, when it answered with the whole list.
-    pub sightings: Vec<Sighting>,
-    /// Why it could not be scanned.
-    pub trouble: Option<Error>,
-}
-
 impl Resolver {
     /// A resolver of a stopped application: takes the journal's lock.
     ///
     /// # Errors
     /// [`ErrorKind::Config`]; [`ErrorKind::Refused`] when the journal is in use or missing; [`ErrorKind::Corrupt`].
     pub fn open(config: Config) -> Result<Self> {
-        let participants = build_participants(&config, Vec::new())?;
+        let participants = participant::by_name(participant::from_config(&config)?, Vec::new())?;
         let journal = Journal::open(&config.journal, opening(&config, participants.keys().copied())?)?;
         Ok(Self::new(Store::Locked(journal), participants.into_values().collect(), config.recovery))
     }
@@ -82,16 +59,19 @@ impl Resolver {
     /// # Errors
     /// [`ErrorKind::Config`]; [`ErrorKind::Refused`] when the journal is missing; [`ErrorKind::Corrupt`].
     pub fn read(config: Config) -> Result<Self> {
-        let participants = build_participants(&config, Vec::new())?;
+        let participants = participant::by_name(participant::from_config(&config)?, Vec::new())?;
         let offline = journal::read(&config.journal.directory)?;
+        if let Verdict::Corrupt(damage) = &offline.verdict {
+            return Err(damage.error(&config.journal.directory.display().to_string()));
+        }
         Ok(Self::new(Store::Offline(Box::new(offline)), participants.into_values().collect(), config.recovery))
     }
 
     /// The resolver of a running bridge.
-    pub(crate) fn live(shared: Arc<Shared>) -> Self {
-        let participants = shared.members.iter().map(|member| member.participant.clone()).collect();
-        let settings = shared.recovery.clone();
-        Self::new(Store::Live(shared), participants, settings)
+    pub(crate) fn live(engine: Arc<Engine>) -> Self {
+        let participants = engine.members.iter().map(|member| member.participant.clone()).collect();
+        let settings = engine.recovery.clone();
+        Self::new(Store::Live(engine), participants, settings)
     }
 
     fn new(store: Store, participants: Vec<Arc<dyn Participant>>, settings: RecoveryConfig) -> Self {
@@ -101,7 +81,8 @@ impl Resolver {
     /// Who holds the journal, when it is only read and somebody does.
     pub fn holder(&self) -> Option<String> {
         match &self.store {
-            Store::Offline(offline) => offline.holder().map(str::to_owned),
+            Store::Offline(offline) if offline.in_use => offline.holder.clone(),
+            Store::Offline(_) => None,
             Store::Live(_) | Store::Locked(_) => None,
         }
     }
@@ -111,8 +92,9 @@ impl Resolver {
     /// # Cancel safety
     /// May be dropped at any point.
     pub async fn observe(&self) -> View {
+        // Before the first scan: of what is decided later, the scans say nothing.
+        let mut observation = Observation::new(&self.store);
         let participants = join_all(self.participants.iter().map(|one| self.look(&**one))).await;
-        let mut observation = Observation::new();
         for (seen, scan) in &participants {
             observation.scanned(seen.name, scan.clone());
         }
@@ -156,15 +138,16 @@ impl Resolver {
 
     /// The lineage of the data behind a participant's name, which has to be the one that the journal knows.
     async fn identified(&self, participant: &dyn Participant, server: &mut Option<String>) -> Result<Lineage> {
-        if let Some((shared, member)) = self.member(participant.name()) {
+        if let Some((engine, member)) = self.member(participant.name()) {
             // Also registers this incarnation with a participant that could not be reached before.
-            shared.ready(member).await?;
+            engine.ready(member).await?;
         }
         let found = participant.identify().await?;
         *server = Some(found.description.clone());
         match (self.store.lineage(participant.name()), found.lineage) {
             (Some(expected), found) if found != Some(expected) => {
-                let found = found.map_or_else(|| "no tables of Handfast".to_owned(), |other| format!("lineage {other}"));
+                let found =
+                    found.map_or_else(|| "no tables of Handfast".to_owned(), |other| format!("lineage {other}"));
                 let message = format!(
                     "this is another server than the journal knows: it has {found}, the journal expects lineage \
                      {expected}; correct participants.{}.url, or bring the right server back",
@@ -177,9 +160,9 @@ impl Resolver {
         }
     }
 
-    fn member(&self, name: ParticipantName) -> Option<(&Arc<Shared>, &Member)> {
-        let Store::Live(shared) = &self.store else { return None };
-        shared.members.iter().find(|member| member.name == name).map(|member| (shared, member))
+    fn member(&self, name: ParticipantName) -> Option<(&Arc<Engine>, &Member)> {
+        let Store::Live(engine) = &self.store else { return None };
+        engine.members.iter().find(|member| member.name == name).map(|member| (engine, member))
     }
 
     /// What is to be done about what was seen.
@@ -195,11 +178,12 @@ impl Resolver {
     ///
     /// # Cancel safety
     /// May be dropped at any point: the next pass finds what is left.
-    pub async fn sweep(&self, progress: &(dyn Fn(&BranchPlan) + Sync)) -> (View, Plan) {
+    pub async fn sweep(&self, progress: &(dyn Fn(&BranchPlan) + Sync)) -> Pass {
         let journal = self.store.journal().expect("a resolver that only reads settles nothing");
         let mut view = self.observe().await;
         self.want_unsettled(&mut view.observation);
-        let mut plan = self.plan(&view.observation);
+        let found = self.plan(&view.observation);
+        let mut plan = found.clone();
         for _ in 0..ROUNDS {
             if plan.work().next().is_none() {
                 break;
@@ -211,18 +195,18 @@ impl Resolver {
         for note in plan.notes() {
             journal.note(note.clone());
         }
-        if let Store::Live(shared) = &self.store {
-            settle(shared, &plan);
-            shared.found.update(&plan, &view);
+        if let Store::Live(engine) = &self.store {
+            settle(engine, &plan);
+            pass::remember(engine, &plan, &view);
         }
-        (view, plan)
+        Pass { view, found, left: plan }
     }
 
     /// Asks for what this incarnation's coordinators could not find out: a single writer's lost answer.
     fn want_unsettled(&self, observation: &mut Observation) {
-        let Store::Live(shared) = &self.store else { return };
-        for (sequence, _) in shared.live.in_doubt() {
-            for (_, branch) in questions(&self.store, shared.id(sequence)) {
+        let Store::Live(engine) = &self.store else { return };
+        for (sequence, _) in engine.live.in_doubt() {
+            for (_, branch) in questions(&self.store, engine.id(sequence)) {
                 observation.want(branch);
             }
         }
@@ -313,18 +297,16 @@ impl Resolver {
     /// Passes for ever: at once when something was left, with growing pauses while something is pending, else at
     /// the configured interval.
     pub(crate) async fn run(self) {
-        let Store::Live(shared) = &self.store else { panic!("only a bridge's resolver runs in the background") };
+        let Store::Live(engine) = &self.store else { panic!("only a bridge's resolver runs in the background") };
         let mut pause = self.settings.backoff_min;
         let mut pending = true;
         loop {
             let wait = if pending { jittered(pause) } else { self.settings.interval };
             tokio::select! {
-                () = shared.work.notified() => pause = self.settings.backoff_min,
+                () = engine.work.notified() => pause = self.settings.backoff_min,
                 () = tokio::time::sleep(wait) => pause = next_pause(pause, self.settings.backoff_max),
             }
-            let (view, plan) = self.sweep(&|_| {}).await;
-            let open = plan.transactions.iter().any(|transaction| status::is_open(transaction.action));
-            pending = open || view.participants.iter().any(|seen| seen.trouble.is_some());
+            pending = !self.sweep(&|_| {}).await.is_complete();
         }
     }
 
@@ -338,7 +320,7 @@ impl Resolver {
     pub async fn close(self) -> Result<()> {
         join_all(self.participants.iter().map(|participant| participant.close())).await;
         match self.store {
-            Store::Locked(journal) => journal.close().await,
+            Store::Locked(journal) => journal.close(),
             Store::Live(_) | Store::Offline(_) => Ok(()),
         }
     }
@@ -396,13 +378,13 @@ fn evidence(found: participant::Evidence) -> Evidence {
 }
 
 /// Tells the bridge what became of its own transactions in doubt.
-fn settle(shared: &Shared, plan: &Plan) {
+fn settle(engine: &Engine, plan: &Plan) {
     for transaction in &plan.transactions {
-        let ours = shared.id(transaction.id.sequence) == transaction.id;
+        let ours = engine.id(transaction.id.sequence) == transaction.id;
         let settled = matches!(transaction.outcome, Outcome::Committed | Outcome::RolledBack);
         let recorded = matches!(&transaction.note, Some(Record::Done(_) | Record::OnePhase(_)));
         if ours && settled && (recorded || transaction.outcome == Outcome::RolledBack) {
-            shared.live.settle(transaction.id.sequence);
+            engine.live.settle(transaction.id.sequence);
         }
     }
 }

@@ -11,7 +11,7 @@ mod postgres;
 
 pub use memory::MemoryHarness;
 pub use mysql::{MariaDb, MySql, MysqlHarness, OnServer};
-pub use postgres::PostgresHarness;
+pub use postgres::{PostgresHarness, lent, postgres_at};
 
 use handfast::Result;
 use handfast::id::{BranchId, Incarnation, JournalId, Lineage, SessionName, TransactionId};

@@ -59,6 +59,7 @@ conformance! {
     foreign_branches_are_left_alone
     the_truth_table_of_evidence
     a_fence_stops_a_late_branch
+    a_fence_and_a_branch_have_one_winner
     finished_from_outside
     unknown_branches_are_unknown
     sessions_are_ended_by_name
@@ -69,6 +70,7 @@ conformance! {
     nothing_begins_unregistered
     two_participants_share_a_server
     sessions_are_clean_when_reused
+    a_dropped_begin_leaves_nothing
     a_dropped_branch_frees_its_locks
     a_dropped_branch_frees_its_locks_while_it_waits
     a_session_lost_in_the_pool_is_replaced

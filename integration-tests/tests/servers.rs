@@ -117,6 +117,22 @@ each_mysql! {
     }
 }
 
+/// A postmaster that was killed leaves a segment of shared memory, and there is room for a few thousand of them.
+#[test]
+fn no_shared_memory_is_left_of_a_killed_postgres() {
+    let segments = || std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
+    servers::runtime().block_on(async {
+        let server = servers::start(Flavor::Postgres).await;
+        let pids = std::fs::read_to_string(server.directory().join("data/postmaster.pid")).unwrap();
+        let segment = pids.lines().nth(6).unwrap().split_whitespace().nth(1).unwrap().to_owned();
+        let is_there = |text: String| text.lines().any(|line| line.split_whitespace().nth(1) == Some(&segment));
+        server.kill().await.unwrap();
+        assert!(is_there(segments()) || segments().is_empty(), "this test looks at the right place");
+        drop(server);
+        assert!(!is_there(segments()));
+    });
+}
+
 /// Without a cache of templates the data directory is initialised in place.
 #[test]
 fn a_server_starts_without_a_cache() {

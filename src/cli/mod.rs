@@ -1,3 +1,63 @@
-//! The recovery tool.
+//! The recovery tool `handfast`: one file a command, over the library's public interface alone.
+//!
+//! Data goes to stdout, messages to stderr. What a command found is a [`report::Report`], printed as text or as JSON;
+//! how things stand is an [`exit::Exit`], which becomes the exit code. No command waits without end, but `servers`.
 
+pub mod args;
+pub mod demo;
+pub mod exit;
+mod init;
+mod journal;
+mod list;
+mod outcome;
+mod output;
+mod recover;
+pub mod report;
+pub mod run_servers;
 pub mod servers;
+
+use crate::Config;
+use crate::error::{Error, ErrorKind, Result};
+use args::{Args, Command};
+use clap::Parser;
+use exit::Exit;
+use output::Output;
+use std::io;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// The program: parses the command line, runs the command, tells how it ended.
+pub fn main() -> ExitCode {
+    let args = Args::parse();
+    log_to_stderr();
+    let mut output = Output::new(args.format);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let result = runtime
+        .map_err(|error| Error::new(ErrorKind::Setup, "the system gives no threads").because(error))
+        .and_then(|runtime| runtime.block_on(run(args, &mut output)));
+    let exit = result.unwrap_or_else(|error| {
+        eprintln!("handfast: {}", error.chain());
+        Exit::of(&error)
+    });
+    output.finish(exit).into()
+}
+
+async fn run(args: Args, output: &mut Output) -> Result<Exit> {
+    let config = || Config::load(&args.config);
+    match args.command {
+        Command::Demo(demo) => demo::run(&demo, output).await,
+        Command::DemoApplication(application) => demo::application::run(config()?, application).await,
+        Command::List | Command::Recover { dry_run: true } => list::run(config()?, output).await,
+        Command::Recover { dry_run: false } => recover::run(config()?, output).await,
+        Command::Outcome { id } => outcome::run(config()?, id, output).await,
+        Command::Journal { command } => journal::run(&config()?.journal, command, output),
+        Command::Init { print } => init::run(&config()?, print, output).await,
+        Command::Servers(options) => run_servers::run(options, output).await,
+    }
+}
+
+/// Warnings, unless `HANDFAST_LOG` asks for more (`info`, `handfast=debug`).
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_env("HANDFAST_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+}

@@ -1,1 +1,263 @@
 //! The durable memory of decisions.
+//!
+//! A transaction commits at one instant: when its decision is durable here. Everything else in this crate can be
+//! lost and found again; this cannot. So this page says what must be durable before what, and why that is enough.
+//!
+//! # What there is
+//!
+//! A directory with segments and a lock. A segment is a preallocated file of frames; a frame is one entry under a
+//! checksum. What the entries add up to is the [`Image`]: the openings of the journal, the participants, the
+//! decisions that are not known to be carried out everywhere, the outcome of every transaction ever (a bit each), and
+//! the latest payload of each key. A segment may begin with a snapshot of the image, which stands for all before it.
+//!
+//! ```text
+//! segment-00000007   header | snapshot | incarnation, commit, done, commit, mark .. | next: 8 | 0 0 0
+//! segment-00000008   header (7 ended at ..) | commit, commit, mark | 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+//! segment-00000009.new   0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+//! ```
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`mod@format`] | pure: bytes to entries and back; `docs/journal-format.md` gives each byte |
+//! | `reader` | one segment: entries, then a clean end, a torn tail, or corruption |
+//! | `chain` | the segments of a directory: which count, whether they are all there |
+//! | `outcomes` | what the records add up to |
+//! | `writer` | append, sync, rotate, compact |
+//! | `committer` | the thread: appends that wait together share one sync |
+//! | `opening` | from a directory to a writer |
+//! | `offline`, `salvage` | reading without lock, beside a running application or after damage |
+//! | `storage`, `lockfile` | the only door to the disk, and the lock |
+//!
+//! # What is durable before what
+//!
+//! *Appending.* A batch of frames is written behind the last one and synced; then it counts in the image, then its
+//! waiters are answered. Length and blocks of the file were durable before, so that the sync writes data and nothing
+//! else, and cannot meet a full disk. When no other batch waits, a *mark* is written (not synced) that says how far
+//! the segment is durable; else the next batch says so, since every frame carries its *synced-through*.
+//!
+//! *Rotation.* The next segment is made under a temporary name, zeros and all, while half of the current one is still
+//! free. When it is needed: its header is written and synced; it is renamed; the directory is synced; the current
+//! segment is closed with a *next* entry and synced; then the first batch goes into the new one.
+//!
+//! *Compaction* is a rotation whose new segment begins with a snapshot. The old ones are unlinked last.
+//!
+//! *Opening* is a compaction of what was read. A record that was found may be in the operating system's cache only,
+//! left by a process that died before its sync. Acting on it and losing it in a power failure would change a decision.
+//!
+//! *The first opening* makes a segment in the same way, and then writes into the lock file that the directory is
+//! initialised. From there on a directory without segments has lost them.
+//!
+//! # Invariants
+//!
+//! * **J1** An append is answered `Ok` only when its frame and all frames before it are durable, in a segment whose
+//!   name is durable.
+//! * **J2** A directory that was initialised is never taken for a new one.
+//! * **J3** Nothing is written after a failed write or sync. What was being written is in doubt until the journal is
+//!   opened again; whoever waited is told so, and nobody is told that it failed.
+//! * **J4** No damage yields another image: bytes that were known durable and are not what was written are refused.
+//! * **J5** A segment has its name only when all that it claims to begin with is durable; one is removed only when the
+//!   snapshot that replaces it is durable, name and all.
+//! * **J6** Nothing is appended behind a torn tail: an opening begins a new segment.
+//! * **J7** What an opening has read is durable before anybody hears of it.
+//! * **J8** A frame counts only at the place for which it was written: journal, opening, segment and offset are under
+//!   its checksum.
+//! * **J9** The records of a journal never contradict each other: see [`Image::check`]. In a live journal a
+//!   contradiction is a bug and panics; in one that is read it is corruption.
+//! * **J10** Every byte that a decision needs was allocated before its transaction was allowed to begin, unless it has
+//!   a payload larger than what is left; then it may be in doubt (J3), never lost after it was acknowledged.
+//! * **J11** Reading never writes, and one process writes at a time.
+//! * **J12** The directory's size is bounded by what the image holds: see the writer's rule for compaction.
+//!
+//! # Caveats
+//!
+//! * A disk that reports a sync and has not done it loses acknowledged records. If later ones survive, that is found
+//!   out; if the tail is lost, nothing here can tell. The witness rows in the participants can.
+//! * After a power failure the mark behind the last batch may be lost. Should that batch be *damaged* as well, by
+//!   something other than the power failure, it is taken for torn. With the mark it is found to be corrupt.
+//! * A disk sector of 512 bytes is taken to be written whole or not at all, as by every journal that appends to a
+//!   sector that it has synced before.
+//! * CRC-32C finds accidents, not intent: who can write the directory can forge decisions.
+//! * The lock keeps other processes of this machine out, and those of others where the file system's locks reach. It
+//!   does not know of a *copy* of the directory: see the lease and the stale journal in the design, §5.
+//! * Removing the directory with all its contents cannot be told from a first start. The participants' registry can.
+//! * Segments are read whole into memory, one at a time.
+
+mod chain;
+mod committer;
+pub mod format;
+mod lockfile;
+mod offline;
+mod opening;
+mod outcomes;
+mod reader;
+mod salvage;
+mod storage;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use chain::{Damage, Verdict};
+pub use offline::{Offline, OfflineEntry, read, read_from};
+pub use outcomes::{Image, Impossible};
+pub use storage::{FileStorage, LOCK_NAME, Locked, Storage, StorageFile};
+
+use crate::config::JournalConfig;
+use crate::error::Result;
+use crate::id::{Incarnation, JournalId, NodeName, ParticipantName};
+use crate::protocol::{IncarnationRecord, Record};
+use committer::Shared;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Who opens a journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opening {
+    /// The node name in its branch ids.
+    pub node: NodeName,
+    /// 64 new random bits.
+    pub incarnation: Incarnation,
+    /// When, in milliseconds since 1970: for people.
+    pub opened_at_ms: u64,
+    /// Its participants; a branch id's participant number is the index here.
+    pub participants: Vec<ParticipantName>,
+}
+
+impl Opening {
+    fn record(self) -> IncarnationRecord {
+        let Self { node, incarnation, opened_at_ms, participants } = self;
+        IncarnationRecord { node, incarnation, opened_at_ms, participants }
+    }
+}
+
+/// An open journal: the lock, the image of what is durable, and the thread that writes.
+pub struct Journal {
+    id: JournalId,
+    shared: Arc<Shared>,
+    /// The thread that writes, and the lock, which is released when the thread has ended.
+    running: Mutex<Option<Running>>,
+}
+
+/// What ends with the journal's use, in this order.
+struct Running {
+    thread: JoinHandle<()>,
+    lock: Box<dyn StorageFile>,
+}
+
+impl Journal {
+    /// Opens the journal of a directory, and initialises it if the directory never held one. When this returns, all
+    /// that was read is durable, and so is the opening itself. Blocks while it reads and syncs.
+    ///
+    /// # Errors
+    /// Each names the thing and the cure, and nothing was changed:
+    /// * [`Config`](crate::ErrorKind::Config): the directory is missing, no directory, or cannot be written;
+    /// * [`Refused`](crate::ErrorKind::Refused): another process has it, or a later version wrote it;
+    /// * [`Corrupt`](crate::ErrorKind::Corrupt): bytes or segments are missing or damaged;
+    /// * [`Journal`](crate::ErrorKind::Journal): reading or writing failed, for want of space perhaps.
+    pub fn open(config: &JournalConfig, opening: Opening) -> Result<Self> {
+        Self::open_on(FileStorage::new(&config.directory)?, config.segment_bytes, opening)
+    }
+
+    /// As [`open`](Self::open), on any storage.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_on(storage: impl Storage, segment_bytes: u64, opening: Opening) -> Result<Self> {
+        let opened = opening::open(Arc::new(storage), segment_bytes, opening.record())?;
+        let id = opened.image.journal();
+        let shared = Arc::new(Shared::new(opened.name, opened.image));
+        let thread = committer::spawn(Arc::clone(&shared), opened.writer)?;
+        Ok(Self { id, shared, running: Mutex::new(Some(Running { thread, lock: opened.lock })) })
+    }
+
+    /// Creates the directory and an empty journal in it, for `handfast init`; leaves one that is there alone.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn create_if_absent(config: &JournalConfig) -> Result<JournalId> {
+        opening::create_directory(&config.directory)?;
+        opening::create_if_absent(Arc::new(FileStorage::new(&config.directory)?), config.segment_bytes)
+    }
+
+    /// The journal's identity.
+    pub fn id(&self) -> JournalId {
+        self.id
+    }
+
+    /// Makes a record durable: `Ok` means that it is, whatever happens now.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Journal`](crate::ErrorKind::Journal): the record may be durable or not, which is known when the
+    /// journal is opened again; nothing more can be written until then. [`Refused`](crate::ErrorKind::Refused): the
+    /// record does not fit the format and was not written.
+    ///
+    /// # Panics
+    /// On a record that contradicts those before it.
+    ///
+    /// # Cancel safety
+    /// The record is queued at the first poll. Dropping the future afterwards does not take it back.
+    pub async fn append(&self, record: Record) -> Result<()> {
+        let answer = self.shared.append(record)?;
+        self.shared.answer(answer).await
+    }
+
+    /// Writes a record when convenient: with the next batch, within a fraction of a second, or at close. It counts
+    /// in [`image`](Self::image) at once; a crash may lose it.
+    ///
+    /// # Panics
+    /// On a record that contradicts those before it, or does not fit the format.
+    pub fn note(&self, record: Record) {
+        self.shared.note(record);
+    }
+
+    /// Asks about what is durable so far, and what was noted. No record is added while `f` runs: it should be short.
+    pub fn image<T>(&self, f: impl FnOnce(&Image) -> T) -> T {
+        self.shared.image(f)
+    }
+
+    /// Whether a decision that is begun now will find space on the disk.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if not, with the cure; the next call finds out whether it
+    /// helped. [`ErrorKind::Journal`](crate::ErrorKind::Journal) if nothing can be written any more.
+    pub fn check_space(&self) -> Result<()> {
+        self.shared.check_space()
+    }
+
+    /// Why nothing can be written any more, if so.
+    pub fn is_poisoned(&self) -> Option<String> {
+        self.shared.failure()
+    }
+
+    /// Writes what is queued, marks the journal as complete, and releases the lock. Dropping does the same but tells
+    /// nobody. Blocks for a sync. Closing it again does nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Journal`](crate::ErrorKind::Journal) if something could not be written.
+    pub fn close(&self) -> Result<()> {
+        self.stop();
+        self.shared.outcome()
+    }
+
+    fn stop(&self) {
+        self.shared.close();
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Running { thread, lock }) = running.take() {
+            // A panic there has been told to all who waited.
+            let _ = thread.join();
+            drop(lock);
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").field("id", &self.id).finish_non_exhaustive()
+    }
+}

@@ -10,10 +10,12 @@ pub mod mysql;
 pub mod postgres;
 pub mod witness;
 
-use crate::error::{Error, Result};
+use crate::config::{Config, Kind, ParticipantConfig};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, JournalId, Lineage, NodeName, ParticipantName, SessionName, TransactionId};
 use crate::protocol::{Finish, Mode, Vote};
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,7 +171,7 @@ pub trait Participant: Send + Sync + 'static {
     fn identify(&self) -> BoxFuture<'_, Result<Server>>;
 
     /// Checks every prerequisite, creates the tables where they are missing, refuses a server of another lineage
-    /// than expected ([`ErrorKind::Refused`](crate::ErrorKind::Refused)), and registers the incarnation. Until it
+    /// than expected ([`ErrorKind::Refused`]), and registers the incarnation. Until it
     /// has returned, no branch begins.
     fn register<'a>(&'a self, registration: &'a Registration) -> BoxFuture<'a, Result<Lineage>>;
 
@@ -201,6 +203,39 @@ pub trait Participant: Send + Sync + 'static {
 
     /// Closes the pool and the resolver's connection.
     fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// The participants of a configuration, in the order of their names. None is connected to yet.
+///
+/// # Errors
+/// [`ErrorKind::Config`] for a URL that its driver does not understand.
+pub fn from_config(config: &Config) -> Result<Vec<Arc<dyn Participant>>> {
+    let build = |(name, one): (&ParticipantName, &ParticipantConfig)| -> Result<Arc<dyn Participant>> {
+        Ok(match one.kind {
+            Kind::Postgres => Arc::new(postgres::Postgres::new(*name, one, &config.pool, &config.recovery)?),
+            Kind::Mysql => Arc::new(mysql::Mysql::new(*name, one, &config.pool, &config.recovery)?),
+        })
+    };
+    config.participants.iter().map(build).collect()
+}
+
+/// All participants by name, no two of one name, and one at least.
+pub(crate) fn by_name(
+    configured: Vec<Arc<dyn Participant>>,
+    others: Vec<Arc<dyn Participant>>,
+) -> Result<BTreeMap<ParticipantName, Arc<dyn Participant>>> {
+    let mut all: BTreeMap<ParticipantName, Arc<dyn Participant>> = BTreeMap::new();
+    for participant in configured.into_iter().chain(others) {
+        let name = participant.name();
+        if all.insert(name, participant).is_some() {
+            return Err(Error::new(ErrorKind::Config, format!("two participants are named {name}")));
+        }
+    }
+    if all.is_empty() {
+        let message = "no participant is configured: add a [participants.<name>] with kind and url";
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    Ok(all)
 }
 
 /// One transaction's part on one participant.

@@ -23,7 +23,7 @@ pub(super) enum Phase {
     /// The decision is with the journal. Nothing can abort any more, nothing may commit yet.
     Deciding,
     /// The only writer decides, by its own commit.
-    OnePhase,
+    Alone,
     /// The transaction is committed; phase two is under way or over.
     Committing,
     /// No decision was made and none will be.
@@ -101,13 +101,26 @@ impl Coordinator {
         self.answer
     }
 
+    /// The transaction.
+    pub fn transaction(&self) -> TransactionId {
+        self.transaction
+    }
+
+    /// The branches of a committed transaction that have not said that they did: what `Committed` is still to be
+    /// applied on. Empty for every other transaction.
+    pub fn pending(&self) -> impl Iterator<Item = &Branch> {
+        let committed = self.phase == Phase::Committing;
+        let open = move |(_, stage): &&(Branch, Stage)| committed && *stage != Stage::Settled;
+        self.branches.iter().filter(open).map(|(branch, _)| branch)
+    }
+
     /// Takes one input. All transitions are here.
     ///
     /// # Panics
     /// On an input that no correct driver or participant can produce, such as a vote that was not asked for.
     pub fn handle(&mut self, input: Input) {
         use Input::{Abort, AppendFailed, Commit, Durable, Finished, Voted};
-        use Phase::{Abandoned, Committing, Deciding, OnePhase, RollingBack, Voting, Working};
+        use Phase::{Abandoned, Alone, Committing, Deciding, RollingBack, Voting, Working};
 
         match (self.phase, input) {
             // A branch that was left has no say: what it had sent before its session was closed may still arrive.
@@ -124,7 +137,7 @@ impl Coordinator {
             }
             (RollingBack, Abort) => self.leave_the_silent(),
             // From the hand-over of the decision on, nothing aborts.
-            (Deciding | OnePhase | Committing | Abandoned, Abort) => {}
+            (Deciding | Alone | Committing | Abandoned, Abort) => {}
 
             (Voting, Voted(id, Vote::Prepared)) => self.agree(id, Mode::Writer, Stage::Prepared),
             (Voting, Voted(id, Vote::ReadOnly)) => self.agree(id, Mode::ReadOnly, Stage::Settled),
@@ -147,16 +160,16 @@ impl Coordinator {
             (Deciding, Durable) => self.commit_branches(),
             (Deciding, AppendFailed) => self.abandon(),
 
-            (OnePhase, Finished(id, finish)) => self.conclude_one_phase(id, finish),
+            (Alone, Finished(id, finish)) => self.conclude_one_phase(id, finish),
             (Committing, Finished(id, Finish::Done)) => self.committed(id),
             (Committing, Finished(id, Finish::Unknown)) => self.unfinished(id),
             (RollingBack, Finished(id, Finish::Done)) => self.advance(id, Stage::RollingBack, Stage::Settled),
             (RollingBack, Finished(id, Finish::Unknown)) => self.leave(id, Stage::RollingBack),
 
             // What remains is a bug of the driver or of a participant.
-            (Voting | Deciding | OnePhase | Committing | Abandoned, Commit)
-            | (Working | Deciding | OnePhase | Committing | Abandoned, Voted(..))
-            | (Working | Voting | OnePhase | Committing | RollingBack | Abandoned, Durable | AppendFailed)
+            (Voting | Deciding | Alone | Committing | Abandoned, Commit)
+            | (Working | Deciding | Alone | Committing | Abandoned, Voted(..))
+            | (Working | Voting | Alone | Committing | RollingBack | Abandoned, Durable | AppendFailed)
             | (Working | Voting | Deciding | Abandoned, Finished(..))
             | (Committing | RollingBack, Finished(_, Finish::RolledBack | Finish::Lost)) => {
                 panic!("{}: {input:?} cannot happen in phase {:?}", self.transaction, self.phase)
@@ -214,7 +227,7 @@ impl Coordinator {
         if let Some(writer) = writer {
             self.outputs.push_back(Output::CommitOnePhase(writer));
             self.advance(writer, Stage::Active, Stage::Committing);
-            self.phase = Phase::OnePhase;
+            self.phase = Phase::Alone;
         } else {
             // Nothing was written: there is nothing to remember.
             self.phase = Phase::Committing;
@@ -376,7 +389,7 @@ impl Coordinator {
     /// What holds after every input.
     fn check(&self) {
         let any = |wanted: Stage| self.branches.iter().any(|(_, stage)| *stage == wanted);
-        let decides = matches!(self.phase, Phase::OnePhase | Phase::Committing);
+        let decides = matches!(self.phase, Phase::Alone | Phase::Committing);
         assert!(!any(Stage::Committing) || decides, "a commit without a decision");
         assert!(!any(Stage::RollingBack) || self.phase == Phase::RollingBack, "a rollback beside a decision");
         assert!(!any(Stage::Asked) || matches!(self.phase, Phase::Voting | Phase::RollingBack), "a vote too late");

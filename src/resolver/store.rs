@@ -1,6 +1,6 @@
 //! What a resolver remembers: the journal of a running bridge, one opened for recovery, or one only read.
 
-use crate::bridge::{Shared, Standing};
+use crate::engine::{Engine, Standing};
 use crate::id::{Incarnation, Lineage, ParticipantName, TransactionId};
 use crate::journal::{Image, Journal, Offline};
 use crate::protocol::recovery::{Memory, Recalled};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Where the memory is.
 pub(super) enum Store {
     /// A running bridge's, with transactions at work.
-    Live(Arc<Shared>),
+    Live(Arc<Engine>),
     /// Opened for recovery: locked, so nothing is at work.
     Locked(Journal),
     /// Read beside whoever holds it; nothing may be changed.
@@ -20,16 +20,16 @@ pub(super) enum Store {
 impl Store {
     fn image<T>(&self, look: impl FnOnce(&Image) -> T) -> T {
         match self {
-            Self::Live(shared) => shared.journal.image(look),
+            Self::Live(engine) => engine.journal.image(look),
             Self::Locked(journal) => journal.image(look),
-            Self::Offline(offline) => look(offline.image()),
+            Self::Offline(offline) => look(&offline.image),
         }
     }
 
     /// The journal, where this resolver may write.
     pub fn journal(&self) -> Option<&Journal> {
         match self {
-            Self::Live(shared) => Some(&shared.journal),
+            Self::Live(engine) => Some(&engine.journal),
             Self::Locked(journal) => Some(journal),
             Self::Offline(_) => None,
         }
@@ -37,13 +37,13 @@ impl Store {
 
     /// The lineage that the journal knows a participant by.
     pub fn lineage(&self, participant: ParticipantName) -> Option<Lineage> {
-        self.image(|image| image.lineage(participant))
+        self.image(|image| image.participant(participant).map(|known| known.lineage))
     }
 
     /// What the running incarnation knows of one of its own transactions; `None` of any other.
     pub fn standing(&self, id: TransactionId) -> Option<Standing> {
         match self {
-            Self::Live(shared) if shared.id(id.sequence) == id => Some(shared.live.standing(id.sequence)),
+            Self::Live(engine) if engine.id(id.sequence) == id => Some(engine.live.standing(id.sequence)),
             _ => None,
         }
     }
@@ -59,9 +59,7 @@ impl Memory for Store {
             Self::Live(_) => self.standing(id) == Some(Standing::Running),
             Self::Locked(_) => false,
             // Whoever holds the journal may be at work on anything of its incarnation.
-            Self::Offline(offline) => {
-                offline.holder().is_some() && offline.image().latest_incarnation() == Some(id.incarnation)
-            }
+            Self::Offline(offline) => offline.in_use && offline.latest_incarnation() == Some(id.incarnation),
         }
     }
 
@@ -72,6 +70,9 @@ impl Memory for Store {
             None if image.is_committed(id) => Recalled::Finished,
             None => Recalled::Nothing,
         });
+        if recalled == Recalled::Nothing && matches!(self, Self::Offline(offline) if offline.is_in_doubt(id)) {
+            return Recalled::Unsure;
+        }
         let failed = self.journal().is_some_and(|journal| journal.is_poisoned().is_some());
         // A failed journal may hold the decision that it could not confirm.
         if recalled == Recalled::Nothing && undecided && failed { Recalled::Unsure } else { recalled }

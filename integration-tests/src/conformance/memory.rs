@@ -13,7 +13,7 @@ pub struct MemoryHarness {
 }
 
 fn session(branch: &dyn Branch) -> Arc<MemorySession> {
-    branch.handle().downcast().ok().expect("the handle of a branch in memory")
+    branch.handle().downcast().expect("the handle of a branch in memory")
 }
 
 impl Harness for MemoryHarness {

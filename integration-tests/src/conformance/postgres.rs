@@ -20,14 +20,14 @@ pub struct PostgresHarness {
 /// # Panics
 /// When it is not PostgreSQL's.
 pub fn lent(branch: &dyn Branch) -> Arc<Lent> {
-    branch.handle().downcast().ok().expect("the handle of a branch on PostgreSQL")
+    branch.handle().downcast().expect("the handle of a branch on PostgreSQL")
 }
 
 /// A participant by its URL and further lines of its configuration.
 ///
 /// # Panics
 /// When the configuration is wrong.
-pub fn postgres(name: &str, url: &str, lines: &str) -> Postgres {
+pub fn postgres_at(name: &str, url: &str, lines: &str) -> Postgres {
     let text = format!(
         "node = \"bench\"\n[journal]\ndirectory = \"/nowhere\"\n[participants.{name}]\nkind = \"postgres\"\n\
          url = \"{url}\"\n{lines}\n"
@@ -76,7 +76,7 @@ impl Harness for PostgresHarness {
 
     fn participant(&self, name: &str, setup: Setup) -> Box<dyn Participant> {
         let lines = format!("witness = {}\npool_size = {}", setup.witness, setup.pool_size);
-        Box::new(postgres(name, &self.url(), &lines))
+        Box::new(postgres_at(name, &self.url(), &lines))
     }
 
     async fn write(&self, branch: &dyn Branch, row: i64, value: i64) -> Result<()> {

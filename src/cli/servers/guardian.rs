@@ -28,12 +28,14 @@ impl Guardian {
     pub(super) fn start(directory: PathBuf, last_signal: &str, user: Option<User>) -> io::Result<Self> {
         let mut command = Command::new("sh");
         command
-            .args(["-c", SCRIPT, "guardian"])
+            // By the environment, so that lists of processes show one short line.
+            .args(["-c", r#"eval "$HANDFAST_GUARDIAN""#, "guardian"])
             .arg(&directory)
             .arg(last_signal)
             // Nothing of the caller's environment may reach a server: PGPORT, MYSQL_HOME, LC_ALL and their like.
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin:/usr/sbin:/sbin".into()))
+            .env("HANDFAST_GUARDIAN", SCRIPT)
             .env("LC_ALL", "C")
             .env("HOME", &directory)
             // MariaDB servers that share a TMPDIR delete each other's temporary tables when they start.

@@ -1,6 +1,6 @@
 # The guardian of one throwaway server: the server's parent, and the owner of its directory.
 #
-#   sh -c "$(cat guardian.sh)" guardian DIRECTORY LAST_SIGNAL
+#   HANDFAST_GUARDIAN="$(cat guardian.sh)" sh -c 'eval "$HANDFAST_GUARDIAN"' guardian DIRECTORY LAST_SIGNAL
 #
 # Orders come in on stdin, one a line; each is answered by one line on stdout. When stdin ends, however the program
 # at its other end did, the server is ended by LAST_SIGNAL and the directory removed.
@@ -8,6 +8,7 @@
 #   start FILE          runs $DIRECTORY/FILE                        -> its process id
 #   signal NAME PID...  sends a signal                              -> ok
 #   wait                waits for what was started and reaps it     -> its exit status
+unset HANDFAST_GUARDIAN
 dir=$1
 last_signal=$2
 pid=

@@ -131,6 +131,11 @@ impl MemoryServer {
         self.state().locks.contains_key(&row)
     }
 
+    /// The prepared transactions, by name.
+    pub fn prepared_names(&self) -> Vec<String> {
+        self.state().prepared.keys().cloned().collect()
+    }
+
     /// How many sessions of an incarnation there are.
     pub fn sessions(&self, incarnation: Incarnation) -> usize {
         self.state().sessions.values().filter(|session| session.name.incarnation == incarnation).count()

@@ -77,9 +77,7 @@ pub(super) fn describe(doing: &str, error: MyError) -> Error {
     Error::new(kind(&error), format!("{doing}: {said}")).because(error)
 }
 
-/// An error of the application's own statement, so that it can be passed on by `?`.
-///
-/// Its kind says whether to run the whole transaction again.
+/// So that `?` works on the driver's calls in an application's closure: the kind says whether to run it again.
 impl From<MyError> for Error {
     fn from(error: MyError) -> Self {
         match error {

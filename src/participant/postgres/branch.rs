@@ -16,7 +16,7 @@
 use super::Lent;
 use super::error::{PgError, explain, is_guard, is_of, is_out_of_slots, is_refusal};
 use super::session::Lease;
-use super::sql::{LOST, Question, ROLLBACK, Sql};
+use super::sql::{self, LOST, Question, ROLLBACK, Sql, rows};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName};
 use crate::participant::witness::Kind;
@@ -137,7 +137,7 @@ impl PostgresTransaction {
     ///
     /// Should the text have been refused *behind* the step that counts, it is found here.
     async fn prove_gone(&self, client: &Client) -> Result<Trace, PgError> {
-        let traces = self.sql.traces(&self.id);
+        let traces = sql::as_login_role(&self.sql.traces(&self.id));
         let (ended, found) = join(client.batch_execute(ROLLBACK), client.simple_query(&traces)).await;
         ended?;
         Ok(rows(&found?).fold(Trace::Nothing, |trace, found| match found {
@@ -339,14 +339,6 @@ impl PostgresTransaction {
         self.leave();
         Answer::because(Finish::Unknown, self.explain("ROLLBACK PREPARED was not answered positively", error))
     }
-}
-
-/// The first column of each row.
-fn rows(messages: &[SimpleQueryMessage]) -> impl Iterator<Item = &str> {
-    messages.iter().filter_map(|message| match message {
-        SimpleQueryMessage::Row(row) => row.try_get(0).ok().flatten(),
-        _ => None,
-    })
 }
 
 impl Branch for PostgresTransaction {

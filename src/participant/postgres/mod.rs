@@ -249,7 +249,7 @@ fn driver_config(name: ParticipantName, config: &ParticipantConfig, connect_time
     if driver.get_hosts().is_empty() && driver.get_hostaddrs().is_empty() {
         return Err(wrong("names no host"));
     }
-    if driver.get_user().is_none() {
+    if driver.get_user().is_none_or(str::is_empty) {
         return Err(wrong("names no user"));
     }
     if let Some(password) = config.password().map_err(|error| error.at(name))? {

@@ -53,10 +53,9 @@ impl Connector {
 
     /// Refuses a server that is not the one that was registered with: a name may lead elsewhere after a failover.
     pub(super) async fn check_lineage(&self, client: &Client, expected: Lineage) -> Result<()> {
-        let row = client.query_typed_opt(&self.sql.lineage(), &[]).await;
-        let found = row.and_then(|row| row.map(|row| row.try_get(0)).transpose());
-        let found = found.map_err(|error| explain(self.name, "cannot read the lineage", error))?;
-        let found = found.map(Lineage::from_sql);
+        let messages = client.simple_query(&sql::as_login_role(&self.sql.lineage())).await;
+        let messages = messages.map_err(|error| explain(self.name, "cannot read the lineage", error))?;
+        let found = sql::rows(&messages).next().and_then(|text| text.parse().ok()).map(Lineage::from_sql);
         if found == Some(expected) { Ok(()) } else { Err(wrong_lineage(self.name, expected, found)) }
     }
 
@@ -208,11 +207,10 @@ impl Lease {
     /// Whoever still holds the client could send statements into the next transaction, or commit them one by one in
     /// between: the session is closed then. Nobody can get hold of it any more, since the handle was revoked.
     pub(super) fn release(mut self) {
-        if let Some(object) = self.0.take() {
-            if Arc::strong_count(&object.link.client) > 1 {
-                tracing::debug!("a session is closed rather than reused: its handle is still held");
-                drop(Object::take(object));
-            }
+        let Some(object) = self.0.take() else { return };
+        if Arc::strong_count(&object.link.client) > 1 {
+            tracing::debug!("a session is closed rather than reused: its client is still held");
+            drop(Object::take(object));
         }
     }
 

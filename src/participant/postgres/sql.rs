@@ -12,6 +12,7 @@ use crate::participant::witness::{Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE
 use crate::participant::{BeginOptions, Isolation};
 use crate::protocol::Mode;
 use std::time::Duration;
+use tokio_postgres::SimpleQueryMessage;
 
 /// What the guard's error begins with when the branch's transaction is not the one that was begun.
 pub(super) const LOST: &str = "handfast:lost:";
@@ -276,6 +277,19 @@ impl Sql {
             .collect();
         format!("SELECT {}", all.join(" AND "))
     }
+}
+
+/// A question that must not fail because the session was given another role, by the application or by default.
+pub(super) fn as_login_role(select: &str) -> String {
+    format!("BEGIN READ ONLY; SET LOCAL ROLE NONE; {select}; COMMIT")
+}
+
+/// The first column of each row.
+pub(super) fn rows(messages: &[SimpleQueryMessage]) -> impl Iterator<Item = &str> {
+    messages.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.try_get(0).ok().flatten(),
+        _ => None,
+    })
 }
 
 /// PostgreSQL's zero means *no limit*, and it counts in an `int4`.

@@ -2,21 +2,34 @@
 //!
 //! A pass of the resolver has three steps, and only the first and the last touch the world:
 //!
-//! 1. **Observe.** Each participant is asked for its whole list of prepared branches: a [`Scan`], complete or failed,
-//!    never in between. The scans make an [`Observation`].
+//! 1. **Observe.** [`Observation::new`] first. Then each participant is asked for its whole list of prepared branches:
+//!    a [`Scan`], complete or failed, never in between ([`Observation::scanned`]). Branches that a coordinator left, or
+//!    that somebody asks about, are added with [`Observation::want`].
 //! 2. **Plan.** [`plan`] looks every branch up in [`TABLE`], the decision table [`History`] x [`Sighting`] x
 //!    [`Evidence`] -> [`Action`], where exactly one row matches each combination. The [`Plan`] is a value: a dry run
 //!    prints it.
-//! 3. **Apply.** [`Plan::work`] is carried out, what was heard goes back into the observation
-//!    ([`Observation::committed`] and its like), and step 2 is repeated until no work is left. Then [`Plan::notes`]
-//!    are written and the observation is thrown away.
+//! 3. **Apply.** [`Plan::work`] is carried out, what was heard goes back into the observation, and step 2 is repeated
+//!    until no work is left. Then [`Plan::notes`] are written and the observation is thrown away.
 //!
-//! Two rules of order make this safe beside a coordinator that is at work in the same process:
+//! | action | what is heard | goes back as |
+//! |---|---|---|
+//! | [`Action::Commit`] | a positive answer that is proof | [`Observation::committed`] |
+//! | [`Action::Commit`] | a positive answer that needs the witness to be one | [`Observation::gone`] |
+//! | [`Action::RollBack`] | a positive answer | [`Observation::gone`] |
+//! | [`Action::Ask`] | the witness table's answer to the fence | [`Observation::heard`] |
+//! | any | anything else | [`Observation::lost_sight`] |
+//!
+//! This ends: an answer is final for its pass, and a participant that gives none is out of sight for the rest of it.
+//!
+//! Three rules of order make this safe beside a coordinator that is at work in the same process:
 //!
 //! * **The scan comes before the memory.** A branch that a scan shows, and whose transaction is not live *afterwards*,
 //!   belongs to a transaction that has ended: ids never come twice, so it cannot become live again. The other way
 //!   round, a transaction begun between the two would look like a dead one without a record, and be rolled back.
 //!   [`plan`] takes finished scans and reads the [`Memory`] itself, so the wrong order cannot be written.
+//! * **Absence needs the opposite.** That a decided branch is not listed says that it has ended only when the decision
+//!   was there before the scan: otherwise it may have been prepared in between. So [`Observation::new`] notes the open
+//!   decisions before the first scan, and a younger one waits for the next pass.
 //! * **A transaction stops being live only after its record is there.** So [`plan`] asks [`Memory::is_live`] first and
 //!   [`Memory::recall`] second, and a memory that changes in between is no danger.
 //!

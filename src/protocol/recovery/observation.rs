@@ -57,8 +57,10 @@ pub enum Scan {
 }
 
 /// What was seen in a pass: scans first, then evidence about what they do not show.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Observation {
+    /// The transactions that were decided before the first scan: only of these does *not listed* say anything.
+    pub(super) decided_before: BTreeSet<TransactionId>,
     /// By participant; a participant that is missing here was not scanned.
     pub(super) scans: BTreeMap<ParticipantName, Scan>,
     /// By branch; gathered after the scans.
@@ -66,9 +68,11 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// An observation of nothing.
-    pub fn new() -> Self {
-        Self::default()
+    /// Begins a pass, before its first scan. What is decided by now is read from the memory: the branches of a
+    /// later decision may have been prepared after they were looked for.
+    pub fn new(memory: &dyn Memory) -> Self {
+        let decided_before = memory.open_decisions().into_iter().map(|decision| decision.transaction).collect();
+        Self { decided_before, scans: BTreeMap::new(), evidence: BTreeMap::new() }
     }
 
     /// Adds a participant's scan.

@@ -174,6 +174,11 @@ fn one(
     let participant = decided.map(|branch| branch.participant).or_else(|| home(memory, id));
     let participant = participant.expect("only branches with a home, or named in a decision, are planned");
     let (sighting, cause) = sight(observation, participant, id, decided.map(|branch| branch.lineage));
+    let (sighting, cause) = if history == History::Decided && too_early(observation, id, sighting) {
+        (Sighting::NotScanned, Some("it was looked for before the decision".to_owned()))
+    } else {
+        (sighting, cause)
+    };
     let evidence = evidence(observation, id);
     let row = decide(history, sighting, evidence);
     let why = cause.map_or_else(|| row.why.to_owned(), |cause| format!("{}: {cause}", row.why));
@@ -210,6 +215,11 @@ fn sight(
             None => (Sighting::NotListed, None),
         },
     }
+}
+
+/// A branch that was prepared after the scan, and decided since, is not listed and not gone.
+fn too_early(observation: &Observation, id: BranchId, sighting: Sighting) -> bool {
+    sighting == Sighting::NotListed && !observation.decided_before.contains(&id.transaction)
 }
 
 fn evidence(observation: &Observation, id: BranchId) -> Evidence {

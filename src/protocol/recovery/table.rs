@@ -247,7 +247,7 @@ pub static TABLE: &[Row] = &[
     row("decided, unprovable",  &[H::Decided],   &[S::NotListed],                 &[E::Off],   FinishUnproven,
         "it is no longer prepared; this participant keeps no witness to prove that it committed"),
     row("decided, unseen",      &[H::Decided],   &[S::NotScanned],                &[],         Wait,
-        "the decision is to commit, and its participant could not be scanned"),
+        "the decision is to commit, and it cannot be seen whether it is there"),
     row("decided, elsewhere",   &[H::Decided],   &[S::OtherData],                 &[],         Wait,
         "the decision is to commit, and its participant's name leads to other data now"),
 
@@ -258,7 +258,7 @@ pub static TABLE: &[Row] = &[
     row("unnamed, gone",        &[H::Unnamed],   &[S::NotListed],                 UNCOMMITTED, Nothing,
         "its transaction was decided without it, and it is not there"),
     row("unnamed, unseen",      &[H::Unnamed],   &[S::NotScanned, S::OtherData],  &[],         Wait,
-        "its transaction was decided without it, and its participant could not be scanned"),
+        "its transaction was decided without it, and it cannot be seen whether it is there"),
 
     row("finished, back",       &[H::Finished],  &[S::Listed],                    UNPROVEN,    Commit,
         "it was committed before, and its server has brought it back: the decision still holds"),
@@ -295,7 +295,7 @@ pub static TABLE: &[Row] = &[
     row("undecided, gone",      &[H::Undecided], &[S::NotListed],                 AT_REST,     Nothing,
         "there is no decision to commit, and it is not there"),
     row("undecided, unseen",    &[H::Undecided], &[S::NotScanned, S::OtherData],  &[],         Wait,
-        "there is no decision to commit, and its participant could not be scanned"),
+        "there is no decision to commit, and it cannot be seen whether it is there"),
 ];
 
 /// The witness has spoken.

@@ -79,6 +79,29 @@ pub async fn a_fence_stops_a_late_branch<H: Harness>(harness: &H) {
     assert_eq!(harness.value(1).await, None);
 }
 
+/// Fence and witness never both win, whoever is quicker.
+pub async fn a_fence_and_a_branch_have_one_winner<H: Harness>(harness: &H) {
+    let bench = Bench::new(harness).await;
+    for row in 0..10 {
+        let mut branch = bench.begin_and_write(row, 10).await;
+        let id = branch.id();
+        let (vote, evidence) = tokio::join!(branch.prepare(), bench.ask(&id, Question::Fence));
+        match vote.value {
+            Vote::Prepared => assert_eq!(evidence, Evidence::Blocked, "row {row}"),
+            _ => assert_eq!((vote.value, evidence), (Vote::No, Evidence::Never), "row {row}"),
+        }
+        assert_answer(&branch.roll_back().await, Finish::Done);
+
+        let mut branch = bench.begin_and_write(row, 10).await;
+        let id = branch.id();
+        let (finish, evidence) = tokio::join!(branch.commit_one_phase(), bench.ask(&id, Question::Fence));
+        match finish.value {
+            Finish::Done => assert!(matches!(evidence, Evidence::CommittedAlone | Evidence::Blocked), "{evidence:?}"),
+            _ => assert_eq!((finish.value, evidence), (Finish::RolledBack, Evidence::Never), "row {row}"),
+        }
+    }
+}
+
 /// A prepared branch outlives its session and is committed or rolled back from outside.
 pub async fn finished_from_outside<H: Harness>(harness: &H) {
     let bench = Bench::new(harness).await;

@@ -42,6 +42,19 @@ pub async fn sessions_are_clean_when_reused<H: Harness>(harness: &H) {
     assert_eq!(harness.value(1).await, Some(expected));
 }
 
+/// D27: a begin whose future was dropped leaves no session in a transaction, and the pool whole.
+pub async fn a_dropped_begin_leaves_nothing<H: Harness>(harness: &H) {
+    let bench = Bench::with(harness, Setup { pool_size: 1, ..Setup::default() }).await;
+    for round in 0..30 {
+        let limit = Duration::from_micros([0, 50, 100, 200, 400, 800][round % 6]);
+        drop(tokio::time::timeout(limit, bench.participant.begin(bench.transaction(), writer())).await);
+        let mut branch = bench.begin_and_write(1, 10).await;
+        assert_answer(&branch.roll_back().await, Finish::Done);
+    }
+    assert_eq!(harness.value(1).await, None);
+    eventually("one session", async || harness.sessions(bench.registration.incarnation).await <= 1).await;
+}
+
 /// A branch that is dropped at work frees its locks, and its place in the pool.
 pub async fn a_dropped_branch_frees_its_locks<H: Harness>(harness: &H) {
     let bench = Bench::with(harness, Setup { pool_size: 1, ..Setup::default() }).await;

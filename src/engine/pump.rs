@@ -4,10 +4,10 @@
 //! All that a coordinator asks for runs at once on this task; there is no order to keep here, since a coordinator
 //! never asks for what depends on an answer that it has not heard.
 
-use super::Shared;
+use super::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName, TransactionId};
-use crate::participant::{Answer, Branch, BoxFuture};
+use crate::participant::{Answer, BoxFuture, Branch};
 use crate::protocol::{self, Acknowledge, Coordinator, Finish, Input, Outcome, Output, Record, Vote};
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -36,7 +36,7 @@ pub(crate) struct Verdict {
 
 /// What a transaction's end needs to know.
 pub(crate) struct Job {
-    pub shared: Arc<Shared>,
+    pub engine: Arc<Engine>,
     pub id: TransactionId,
     pub enlisted: Vec<Enlisted>,
     pub acknowledge: Acknowledge,
@@ -61,7 +61,7 @@ enum Event {
 }
 
 struct Pump {
-    shared: Arc<Shared>,
+    engine: Arc<Engine>,
     id: TransactionId,
     coordinator: Coordinator,
     sessions: BTreeMap<BranchId, (ParticipantName, Session)>,
@@ -80,10 +80,11 @@ struct Pump {
 /// outcome is certain, and goes on until every branch is finished or left to the resolver.
 pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>) {
     let infos = job.enlisted.iter().map(|enlisted| enlisted.info).collect();
-    let sessions = job.enlisted.into_iter().map(|e| (e.info.id, (e.info.participant, Session::Idle(e.branch)))).collect();
+    let sessions =
+        job.enlisted.into_iter().map(|e| (e.info.id, (e.info.participant, Session::Idle(e.branch)))).collect();
     let mut pump = Pump {
         coordinator: Coordinator::new(job.id, infos, job.acknowledge, None),
-        shared: job.shared,
+        engine: job.engine,
         id: job.id,
         sessions,
         requests: FuturesUnordered::new(),
@@ -116,7 +117,8 @@ impl Pump {
     fn time_is_up(&mut self) {
         self.timer = None;
         if self.pending.is_empty() {
-            self.causes.push(Error::new(ErrorKind::TimedOut, "the transaction's deadline passed before it was decided"));
+            self.causes
+                .push(Error::new(ErrorKind::TimedOut, "the transaction's deadline passed before it was decided"));
             self.tell(Input::Abort);
         } else {
             // Decided: the outcome cannot change, only the wait for it to be readable everywhere ends.
@@ -154,7 +156,7 @@ impl Pump {
     }
 
     fn decided(&mut self) {
-        self.timer = Some(Instant::now() + self.shared.transaction.apply_wait);
+        self.timer = Some(Instant::now() + self.engine.transaction.apply_wait);
         self.tell(Input::Durable);
     }
 
@@ -178,12 +180,12 @@ impl Pump {
             Output::CommitOnePhase(id) => {
                 // Sent, it cannot be called back: its own answer decides, not the clock.
                 self.timer = None;
-                self.finish(id, Branch::commit_one_phase);
+                self.finish(id, |branch| branch.commit_one_phase());
             }
-            Output::Commit(id) => self.finish(id, Branch::commit),
-            Output::RollBack(id) => self.finish(id, Branch::roll_back),
+            Output::Commit(id) => self.finish(id, |branch| branch.commit()),
+            Output::RollBack(id) => self.finish(id, |branch| branch.roll_back()),
             Output::Append(record) => self.append(record),
-            Output::Note(record) => self.shared.journal.note(record),
+            Output::Note(record) => self.engine.journal.note(record),
             Output::Leave(id) => self.leave(id),
             Output::Answer(outcome) => self.answer(outcome),
         }
@@ -207,7 +209,7 @@ impl Pump {
     /// Starts the end of a branch. One that does not answer within the resolver's patience is the resolver's, which
     /// has other connections.
     fn finish(&mut self, id: BranchId, how: fn(&mut dyn Branch) -> BoxFuture<'_, Answer<Finish>>) {
-        let patience = self.shared.recovery.statement_timeout;
+        let patience = self.engine.recovery.statement_timeout;
         self.request(id, move |mut branch| async move {
             let answer = tokio::time::timeout(patience, how(&mut *branch)).await;
             match answer {
@@ -225,8 +227,8 @@ impl Pump {
         self.pending = decision.branches.iter().map(|branch| (branch.id, branch.participant)).collect();
         // From here on nothing can abort.
         self.timer = None;
-        let shared = self.shared.clone();
-        self.requests.push(Box::pin(async move { Event::Appended(shared.journal.append(record).await) }));
+        let engine = self.engine.clone();
+        self.requests.push(Box::pin(async move { Event::Appended(engine.journal.append(record).await) }));
     }
 
     fn leave(&mut self, id: BranchId) {
@@ -255,9 +257,9 @@ impl Pump {
     fn end(self) {
         assert!(self.coordinator.is_finished(), "{}: nothing is under way, yet the coordinator waits", self.id);
         let outcome = self.outcome.expect("a finished coordinator has answered");
-        self.shared.live.end(self.id.sequence, outcome);
+        self.engine.live.end(self.id.sequence, outcome);
         if self.left_some {
-            self.shared.kick_resolver();
+            self.engine.kick_resolver();
         }
     }
 }

@@ -4,7 +4,7 @@
 //! One that cannot be reached when the bridge opens is registered later, by the first call or resolver's pass that
 //! finds it; until then transactions that do not need it go on.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName};
 use crate::journal::Journal;
 use crate::participant::{Participant, Registration};
@@ -81,7 +81,7 @@ impl Member {
     }
 
     async fn register(&self, journal: &Journal, registration: &Registration) -> Result<Lineage> {
-        let expected = journal.image(|image| image.lineage(self.name));
+        let expected = journal.image(|image| image.participant(self.name).map(|known| known.lineage));
         let registration = Registration { participant: self.number, expected, ..registration.clone() };
         let lineage = self.participant.register(&registration).await?;
         match expected {

@@ -1,0 +1,541 @@
+//! What PostgreSQL alone can do to a branch: its roles, settings, limits and failures.
+
+use handfast::ErrorKind;
+use handfast::config::Config;
+use handfast::participant::postgres::Postgres;
+use handfast::participant::{BeginOptions, Branch, Evidence, Isolation, Participant, Question, Sighted};
+use handfast::protocol::{Finish, Vote};
+use integration_tests::conformance::{
+    Bench, Harness, PostgresHarness, Setup, assert_answer, eventually, lent, postgres_at, reader, registration, writer,
+};
+use integration_tests::servers::{self, Flavor, Server};
+use std::time::{Duration, Instant};
+
+/// One test on a database of the shared server each.
+macro_rules! on_postgres {
+    ($($(#[$meta:meta])* async fn $name:ident($harness:ident) $body:block)*) => {$(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn postgres() {
+                if servers::is_available(Flavor::Postgres) {
+                    servers::runtime().block_on(run());
+                }
+            }
+
+            $(#[$meta])*
+            async fn run() {
+                let $harness = PostgresHarness::new().await;
+                $body
+            }
+        }
+    )*};
+}
+
+/// A server of a test's own. It lives as long as the program: its guardian ends it.
+async fn own_server(settings: &[(&str, &str)]) -> &'static Server {
+    let options = settings.iter().fold(servers::options(), |options, (name, value)| options.with(name, value));
+    Box::leak(Box::new(servers::start_with(Flavor::Postgres, options).await))
+}
+
+async fn exec(branch: &dyn Branch, sql: &str) {
+    lent(branch).borrow().unwrap().batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+}
+
+async fn value(branch: &dyn Branch, sql: &str) -> String {
+    lent(branch).borrow().unwrap().query_one(sql, &[]).await.unwrap().get(0)
+}
+
+/// A role that may log in and use the table `data`, and the URL that it goes by.
+async fn role(harness: &PostgresHarness, name: &str) -> String {
+    harness.sql(&format!("CREATE ROLE {name} LOGIN; GRANT SELECT, INSERT, UPDATE ON data TO {name}")).await;
+    harness.url().replace("//postgres@", &format!("//{name}@"))
+}
+
+on_postgres! {
+    async fn a_changed_role_does_not_own_the_branch(harness) {
+        let (app, other) = (servers::unique("app"), servers::unique("other"));
+        let url = role(&harness, &app).await;
+        role(&harness, &other).await;
+        harness.sql(&format!("GRANT {other} TO {app}; GRANT CREATE ON SCHEMA public TO {app}")).await;
+        for (row, change) in [(1, "SET LOCAL ROLE"), (2, "SET ROLE"), (3, "RESET ROLE; --")] {
+            if row == 3 {
+                harness.sql(&format!("ALTER ROLE {app} SET role = {other}")).await;
+            }
+            let bench =
+                Bench::registered(&harness, Box::new(postgres_at("bench", &url, "")), registration(0)).await;
+            for outside in [false, true] {
+                let mut branch = bench.begin().await;
+                exec(&*branch, &format!("{change} {other}")).await;
+                assert_eq!(value(&*branch, "SELECT current_user::text").await, other);
+                harness.write(&*branch, row, 10 + i64::from(outside)).await.unwrap();
+                assert_answer(&branch.prepare().await, Vote::Prepared);
+                let owner = format!("SELECT owner FROM pg_prepared_xacts WHERE gid = '{}'", branch.id());
+                assert_eq!(harness.sql(&owner).await.as_deref(), Some(&*app));
+                if outside {
+                    let id = branch.id();
+                    drop(branch);
+                    bench.commit_from_outside(&id).await;
+                } else {
+                    assert_answer(&branch.commit().await, Finish::Done);
+                }
+            }
+            assert_eq!(harness.value(row).await, Some(11));
+        }
+    }
+
+    /// D49
+    async fn settings_do_not_leak_into_the_next_branch(harness) {
+        let bench = Bench::with(&harness, Setup { pool_size: 1, ..Setup::default() }).await;
+        let mut branch = bench.begin().await;
+        let pid = value(&*branch, "SELECT pg_backend_pid()::text").await;
+        let name = value(&*branch, "SELECT current_setting('application_name')").await;
+        assert_eq!(name, branch.id().session().to_string());
+        exec(&*branch, "SET work_mem = '77kB'; SET search_path = nowhere; SET statement_timeout = 1000").await;
+        exec(&*branch, "SELECT pg_catalog.pg_advisory_lock(7); SET application_name = 'stolen'").await;
+        assert_answer(&branch.prepare().await, Vote::Prepared);
+        assert_answer(&branch.commit().await, Finish::Done);
+        drop(branch);
+        for _ in 0..50 {
+            let mut branch = bench.begin().await;
+            assert_eq!(value(&*branch, "SELECT pg_backend_pid()::text").await, pid, "the session was not reused");
+            assert_eq!(value(&*branch, "SELECT current_setting('application_name')").await, name);
+            assert_ne!(value(&*branch, "SELECT current_setting('work_mem')").await, "77kB");
+            assert_eq!(value(&*branch, "SELECT current_setting('statement_timeout')").await, "0");
+            assert_eq!(value(&*branch, "SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory'").await, "0");
+            assert_answer(&branch.roll_back().await, Finish::Done);
+        }
+    }
+
+    /// D43
+    async fn what_cannot_be_prepared_is_a_no_with_its_reason(harness) {
+        let bench = Bench::new(&harness).await;
+        for (statement, reason) in [
+            ("CREATE TEMP TABLE t (a int)", "temporary"),
+            ("NOTIFY somebody", "NOTIFY"),
+            ("DECLARE c CURSOR WITH HOLD FOR SELECT 1", "WITH HOLD"),
+        ] {
+            let mut branch = bench.begin_and_write(1, 10).await;
+            exec(&*branch, statement).await;
+            let answer = branch.prepare().await;
+            assert_answer(&answer, Vote::No);
+            let cause = answer.cause.unwrap();
+            assert_eq!(cause.kind(), ErrorKind::Statement);
+            assert!(cause.to_string().contains(reason), "{cause}");
+        }
+        assert_eq!(harness.value(1).await, None);
+        assert!(bench.listed().await.is_empty());
+    }
+
+    async fn a_deferred_constraint_fails_at_the_end(harness) {
+        let bench = Bench::new(&harness).await;
+        harness.sql("CREATE TABLE child (parent int8 REFERENCES data DEFERRABLE INITIALLY DEFERRED)").await;
+        let mut branch = bench.begin().await;
+        exec(&*branch, "INSERT INTO child VALUES (5)").await;
+        let answer = branch.prepare().await;
+        assert_answer(&answer, Vote::No);
+        assert!(answer.cause.unwrap().chain().contains("23503"));
+        let mut branch = bench.begin().await;
+        exec(&*branch, "INSERT INTO child VALUES (5)").await;
+        assert_answer(&branch.commit_one_phase().await, Finish::RolledBack);
+        assert_eq!(bench.ask(&branch.id(), Question::Fence).await, Evidence::Never);
+    }
+
+    async fn a_serialization_failure_is_to_be_retried(harness) {
+        let bench = Bench::new(&harness).await;
+        let options = BeginOptions { isolation: Isolation::Serializable, ..writer() };
+        for row in [1, 3] {
+            let (mut a, mut b) = (bench.begin_with(options).await, bench.begin_with(options).await);
+            // Each reads what the other writes: one of them has to go.
+            for (branch, written, read) in [(&a, row, row + 1), (&b, row + 1, row)] {
+                assert_eq!(harness.read(&**branch, read).await.unwrap(), None);
+                harness.write(&**branch, written, 10).await.unwrap();
+            }
+            assert_answer(&a.prepare().await, Vote::Prepared);
+            let cause = if row == 1 {
+                let answer = b.prepare().await;
+                assert_answer(&answer, Vote::No);
+                answer.cause.unwrap()
+            } else {
+                let answer = b.commit_one_phase().await;
+                assert_answer(&answer, Finish::RolledBack);
+                answer.cause.unwrap()
+            };
+            assert_eq!(cause.kind(), ErrorKind::Retry, "{}", cause.chain());
+            assert_answer(&a.commit().await, Finish::Done);
+        }
+    }
+
+    /// A reader that meets a prepared writer is the victim, since the writer cannot be any more.
+    async fn a_serializable_reader_may_be_the_victim(harness) {
+        let bench = Bench::new(&harness).await;
+        let options = BeginOptions { isolation: Isolation::Serializable, ..writer() };
+        let mut pivot = bench.begin_with(options).await;
+        assert_eq!(harness.read(&*pivot, 1).await.unwrap(), None);
+        let mut first = bench.begin_with(options).await;
+        harness.write(&*first, 1, 10).await.unwrap();
+        assert_answer(&first.commit_one_phase().await, Finish::Done);
+        harness.write(&*pivot, 2, 20).await.unwrap();
+        assert_answer(&pivot.prepare().await, Vote::Prepared);
+        let mut late = bench.begin_with(BeginOptions { isolation: Isolation::Serializable, ..reader() }).await;
+        assert_eq!(harness.read(&*late, 2).await.unwrap_err().kind(), ErrorKind::Retry);
+        assert_answer(&late.end_read_only().await, Vote::No);
+        assert_answer(&pivot.commit().await, Finish::Done);
+    }
+
+    async fn a_read_only_branch_made_writable_is_refused(harness) {
+        let bench = Bench::new(&harness).await;
+        let mut branch = bench.begin_with(reader()).await;
+        exec(&*branch, "SET TRANSACTION READ WRITE").await;
+        harness.write(&*branch, 1, 10).await.unwrap();
+        assert_answer(&branch.end_read_only().await, Vote::No);
+        assert_eq!(harness.value(1).await, None);
+    }
+
+    async fn a_role_that_reads_only_by_default_writes(harness) {
+        let app = servers::unique("app");
+        let url = role(&harness, &app).await;
+        harness.sql(&format!("GRANT CREATE ON SCHEMA public TO {app}")).await;
+        harness.sql(&format!("ALTER ROLE {app} SET default_transaction_read_only = on")).await;
+        harness.sql(&format!("ALTER ROLE {app} SET default_transaction_isolation = 'serializable'")).await;
+        let bench = Bench::registered(&harness, Box::new(postgres_at("bench", &url, "")), registration(0)).await;
+        let mut branch = bench.begin_and_write(1, 10).await;
+        assert_answer(&branch.commit_one_phase().await, Finish::Done);
+        assert_eq!(bench.ask(&branch.id(), Question::Fence).await, Evidence::CommittedAlone);
+    }
+
+    async fn a_role_without_rights_is_told_what_to_run(harness) {
+        let app = servers::unique("app");
+        let url = role(&harness, &app).await;
+        let participant = postgres_at("bench", &url, "");
+        let error = participant.register(&registration(0)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Setup, "{}", error.chain());
+        assert!(error.to_string().contains("CREATE TABLE IF NOT EXISTS \"public\".\"handfast_witness\""), "{error}");
+        assert!(error.to_string().contains(&participant.setup_sql()), "{error}");
+
+        postgres_at("owner", &harness.url(), "").init().await.unwrap();
+        harness.sql(&format!("GRANT SELECT ON handfast_witness, handfast_incarnation TO {app}")).await;
+        let error = participant.register(&registration(0)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Setup, "{}", error.chain());
+
+        harness.sql(&participant.setup_sql()).await;
+        let bench = Bench::registered(&harness, Box::new(participant), registration(0)).await;
+        assert_answer(&bench.begin_and_write(1, 10).await.commit_one_phase().await, Finish::Done);
+    }
+
+    async fn tables_live_in_the_schema_asked_for(harness) {
+        let participant = postgres_at("bench", &harness.url(), "schema = \"my \\\"own\\\"\"");
+        let error = participant.register(&registration(0)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Setup, "{}", error.chain());
+        harness.sql(&participant.setup_sql().replace("\"postgres\"", "current_user")).await;
+        let bench = Bench::registered(&harness, Box::new(participant), registration(0)).await;
+        let mut branch = bench.begin_and_write(1, 10).await;
+        assert_answer(&branch.prepare().await, Vote::Prepared);
+        assert_answer(&branch.commit().await, Finish::Done);
+        assert_eq!(bench.ask(&branch.id(), Question::Look).await, Evidence::Committed);
+        let elsewhere = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public' AND tablename LIKE 'handfast%'";
+        assert_eq!(harness.sql(elsewhere).await.as_deref(), Some("0"));
+    }
+
+    async fn names_that_are_no_text_do_not_spoil_the_list(harness) {
+        let bench = Bench::new(&harness).await;
+        let sibling = harness.sibling().await;
+        sibling.prepare_foreign(&format!("elsewhere {}", bench.registration.incarnation)).await;
+        let name = format!("Grüße {}", bench.registration.incarnation);
+        harness.prepare_foreign(&name).await;
+        let expected = Sighted::Foreign(handfast::id::hex(name.as_bytes()));
+        let listed: Vec<_> = bench.participant.list().await.unwrap().into_iter().map(|s| s.branch).collect();
+        assert_eq!(listed, [expected], "this database's alone");
+        assert!(harness.end_foreign(&name).await);
+        assert!(sibling.end_foreign(&format!("elsewhere {}", bench.registration.incarnation)).await);
+    }
+
+    /// D32: the server is busy and does not look at its socket.
+    async fn a_branch_dropped_in_a_long_statement_frees_its_locks(harness) {
+        let bench = Bench::new(&harness).await;
+        let branch = bench.begin_and_write(1, 10).await;
+        let sleeping = tokio::time::timeout(Duration::from_millis(100), exec(&*branch, "SELECT pg_sleep(600)")).await;
+        assert!(sleeping.is_err());
+        drop(branch);
+        bench.unlocked(1).await;
+        eventually("gone", async || harness.sessions(bench.registration.incarnation).await == 0).await;
+    }
+
+    /// A handle that outlives its branch reaches no other.
+    async fn a_kept_handle_reaches_nothing(harness) {
+        let bench = Bench::with(&harness, Setup { pool_size: 1, ..Setup::default() }).await;
+        let mut branch = bench.begin_and_write(1, 10).await;
+        let handle = lent(&*branch);
+        assert_answer(&branch.roll_back().await, Finish::Done);
+        assert_eq!(handle.borrow().err().unwrap().kind(), ErrorKind::Closed);
+
+        // Held while the branch ends, at its deadline for example: the session goes, the statement fails.
+        let mut branch = bench.begin_and_write(1, 10).await;
+        let handle = lent(&*branch);
+        let client = handle.borrow().unwrap();
+        assert_answer(&branch.roll_back().await, Finish::Done);
+        client.execute("INSERT INTO data VALUES (1, 66)", &[]).await.unwrap_err();
+        let mut next = bench.begin_and_write(2, 20).await;
+        client.execute("INSERT INTO data VALUES (3, 66)", &[]).await.unwrap_err();
+        assert_answer(&next.commit_one_phase().await, Finish::Done);
+        assert_eq!((harness.value(1).await, harness.value(3).await), (None, None));
+    }
+
+    async fn another_lineage_behind_a_known_url_is_refused(harness) {
+        let bench = Bench::new(&harness).await;
+        let mut branch = bench.begin_and_write(1, 10).await;
+        assert_answer(&branch.prepare().await, Vote::Prepared);
+        let id = branch.id();
+        drop(branch);
+        // As after a failover to a copy that was set up anew: the connections are new, too.
+        harness.sql("UPDATE handfast_incarnation SET lineage = lineage # 1").await;
+        harness.sql(
+            "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity \
+             WHERE application_name LIKE 'handfast.%' AND datname = current_database()"
+        ).await;
+        let refused = |kind| kind == ErrorKind::Refused;
+        eventually("refused", async || refused(bench.participant.list().await.unwrap_err().kind())).await;
+        assert!(refused(bench.participant.begin(bench.transaction(), writer()).await.err().unwrap().kind()));
+        let answer = bench.participant.commit(&id).await;
+        assert_answer(&answer, Finish::Unknown);
+        assert!(refused(answer.cause.unwrap().kind()));
+        assert!(harness.finish_by_hand(&id, false).await, "it was touched");
+    }
+
+    async fn a_server_is_described(harness) {
+        let server = postgres_at("bench", &harness.url(), "").identify().await.unwrap();
+        assert!(server.description.starts_with("PostgreSQL 1"), "{}", server.description);
+        assert!(server.description.contains(" at 127.0.0.1:"), "{}", server.description);
+        assert_eq!(harness.sql("SELECT count(*) FROM pg_class WHERE relname LIKE 'handfast%'").await.unwrap(), "0");
+    }
+}
+
+/// D40 and D41: prepared transactions disabled, and too few of them.
+mod the_limit_of_prepared_transactions {
+    use super::*;
+
+    #[test]
+    fn postgres() {
+        servers::runtime().block_on(async {
+            let server = own_server(&[("max_prepared_transactions", "1")]).await;
+            let harness = PostgresHarness::on(server).await;
+            let bench = Bench::new(&harness).await;
+            let (mut a, mut b) = (bench.begin_and_write(1, 10).await, bench.begin_and_write(2, 20).await);
+            assert_answer(&a.prepare().await, Vote::Prepared);
+            let answer = b.prepare().await;
+            assert_answer(&answer, Vote::No);
+            let cause = answer.cause.unwrap().chain();
+            assert!(cause.contains("max_prepared_transactions 1, in use 1"), "{cause}");
+            assert_answer(&a.commit().await, Finish::Done);
+
+            server.set("max_prepared_transactions", "0");
+            server.restart().await.unwrap();
+            let mut branch = bench.begin_and_write(3, 30).await;
+            let answer = branch.prepare().await;
+            assert_answer(&answer, Vote::No);
+            assert_eq!(answer.cause.unwrap().kind(), ErrorKind::Setup);
+            let participant = harness.participant("bench", Setup::default());
+            let error = participant.register(&registration(0)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Setup);
+            let text = error.to_string();
+            assert!(text.contains("max_prepared_transactions is 0") && text.contains("restart"), "{text}");
+        });
+    }
+}
+
+/// A role with `synchronous_commit = off` loses no answered commit, no fence and no registration.
+mod answered_commits_survive_a_crash {
+    use super::*;
+
+    #[test]
+    fn postgres() {
+        servers::runtime().block_on(async {
+            let server = own_server(&[("synchronous_commit", "off"), ("wal_writer_delay", "10s")]).await;
+            let harness = PostgresHarness::on(server).await;
+            server.query("postgres", "CHECKPOINT").await.unwrap();
+            let bench = Bench::new(&harness).await;
+            for row in 0..10 {
+                assert_answer(&bench.begin_and_write(row, row).await.commit_one_phase().await, Finish::Done);
+                let fenced = bench.transaction().branch(0, 0);
+                assert_eq!(bench.ask(&fenced, Question::Fence).await, Evidence::Never);
+                let mut branch = bench.begin_and_write(100 + row, row).await;
+                assert_answer(&branch.prepare().await, Vote::Prepared);
+                if row % 2 == 0 {
+                    assert_answer(&branch.commit().await, Finish::Done);
+                }
+                let id = branch.id();
+                server.kill().await.unwrap();
+                server.restart().await.unwrap();
+                assert_eq!(harness.value(row).await, Some(row));
+                assert_eq!(harness.value(100 + row).await, (row % 2 == 0).then_some(row));
+                assert_eq!(bench.ask(&fenced, Question::Look).await, Evidence::Never);
+                if row % 2 == 1 {
+                    assert_eq!(bench.listed().await, [id]);
+                    bench.commit_from_outside(&id).await;
+                }
+            }
+        });
+    }
+}
+
+/// A server that answers nothing: every call of the resolver ends in time, and goes on when the server does.
+mod a_silent_server_costs_bounded_time {
+    use super::*;
+
+    #[test]
+    fn postgres() {
+        servers::runtime().block_on(async {
+            let server = own_server(&[]).await;
+            let harness = PostgresHarness::on(server).await;
+            let participant = impatient(&harness.url());
+            let bench = Bench::registered(&harness, Box::new(participant), registration(0)).await;
+            let mut branch = bench.begin_and_write(1, 10).await;
+            assert_answer(&branch.prepare().await, Vote::Prepared);
+            let id = branch.id();
+            drop(branch);
+            server.suspend().await.unwrap();
+            let since = Instant::now();
+            assert_eq!(bench.participant.list().await.unwrap_err().kind(), ErrorKind::Unavailable);
+            assert_eq!(bench.participant.identify().await.unwrap_err().kind(), ErrorKind::Unavailable);
+            assert_answer(&bench.participant.commit(&id).await, Finish::Unknown);
+            bench.participant.ask(&id, Question::Fence).await.unwrap_err();
+            bench.participant.end_session(id.session()).await.unwrap_err();
+            assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
+            server.resume().await.unwrap();
+            eventually("finished", async || {
+                bench.participant.commit(&id).await;
+                bench.ask(&id, Question::Look).await == Evidence::Committed
+            })
+            .await;
+            assert_eq!(harness.value(1).await, Some(10));
+        });
+    }
+}
+
+fn impatient(url: &str) -> Postgres {
+    let text = format!(
+        "node = \"bench\"\n[journal]\ndirectory = \"/nowhere\"\n[recovery]\nstatement_timeout = \"1s\"\n\
+         [pool]\nconnect_timeout = \"1s\"\n[participants.bench]\nkind = \"postgres\"\nurl = \"{url}\"\n"
+    );
+    let config = Config::from_toml(&text).unwrap();
+    let (name, participant) = config.participants.iter().next().unwrap();
+    Postgres::new(*name, participant, &config.pool, &config.recovery).unwrap()
+}
+
+/// D35: PREPARE TRANSACTION waits for a standby that is not there, and no timeout of the server ends that.
+mod a_prepare_that_waits_for_a_standby {
+    use super::*;
+
+    #[test]
+    fn postgres() {
+        servers::runtime().block_on(async {
+            let server = own_server(&[]).await;
+            let harness = PostgresHarness::on(server).await;
+            let bench = Bench::registered(&harness, Box::new(impatient(&harness.url())), registration(0)).await;
+            let mut branch = bench.begin_and_write(1, 10).await;
+            let id = branch.id();
+            harness.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'").await;
+            harness.sql("SELECT pg_reload_conf()").await;
+            let shown = "SELECT current_setting('synchronous_standby_names')";
+            eventually("reloaded", async || harness.sql(shown).await.as_deref() == Some("nobody")).await;
+            // Long enough for the prepare to be durable and to hang.
+            let listed = async {
+                eventually("listed", async || harness.sql(LISTED).await.as_deref() == Some("1")).await;
+            };
+            tokio::select! {
+                vote = branch.prepare() => panic!("{vote:?}"),
+                () = listed => {}
+            }
+            drop(branch);
+            eventually("rolled back, whatever was answered", async || {
+                let answer = bench.participant.roll_back(&id).await;
+                answer.value == Finish::Done || bench.listed().await.is_empty()
+            })
+            .await;
+            assert!(bench.listed().await.is_empty());
+            bench.unlocked(1).await;
+        });
+    }
+
+    /// The branch is in shared memory before its prepare returns, and listed only once it is valid.
+    const LISTED: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+}
+
+/// The connections of pool and resolver died with the server: neither costs anybody an error.
+mod a_restart_between_transactions_goes_unnoticed {
+    use super::*;
+
+    #[test]
+    fn postgres() {
+        servers::runtime().block_on(async {
+            let server = own_server(&[]).await;
+            let harness = PostgresHarness::on(server).await;
+            let bench = Bench::new(&harness).await;
+            for round in 1..=3 {
+                let mut branches = Vec::new();
+                for row in 1..=4 {
+                    branches.push(bench.begin_and_write(row, round).await);
+                }
+                for branch in &mut branches {
+                    assert_answer(&branch.commit_one_phase().await, Finish::Done);
+                }
+                server.kill().await.unwrap();
+                bench.participant.list().await.unwrap_err();
+                assert!(bench.participant.begin(bench.transaction(), writer()).await.is_err());
+                server.restart().await.unwrap();
+                assert!(bench.listed().await.is_empty());
+            }
+            assert_eq!(harness.value(4).await, Some(3));
+        });
+    }
+}
+
+/// D12: a standby is refused, also behind a URL that led to a primary before; once promoted it serves.
+mod a_standby_is_refused {
+    use super::*;
+
+    #[test]
+    fn postgres() {
+        servers::runtime().block_on(async {
+            let server = own_server(&[]).await;
+            let harness = PostgresHarness::on(server).await;
+            let bench = Bench::new(&harness).await;
+            assert_answer(&bench.begin_and_write(1, 10).await.commit_one_phase().await, Finish::Done);
+            server.stop().await.unwrap();
+            std::fs::write(server.directory().join("data/standby.signal"), "").unwrap();
+            server.restart().await.unwrap();
+            let error = harness.participant("bench", Setup::default()).register(&registration(0)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Setup);
+            assert!(error.to_string().contains("standby"), "{error}");
+            assert!(bench.participant.begin(bench.transaction(), writer()).await.is_err());
+            let reading = bench.begin_with(reader()).await;
+            assert_eq!(harness.read(&*reading, 1).await.unwrap(), Some(10));
+            harness.sql("SELECT pg_promote()").await;
+            let participant = harness.participant("bench", Setup::default());
+            assert_eq!(Bench::registered(&harness, participant, registration(0)).await.lineage, bench.lineage);
+            assert_answer(&bench.begin_and_write(1, 11).await.commit_one_phase().await, Finish::Done);
+        });
+    }
+}
+
+/// No error about a URL shows what is in it.
+mod passwords_are_not_shown {
+    use super::*;
+
+    #[test]
+    fn postgres() {
+        for url in ["postgresql://app:s3cret@/x?port=many", "s3cret", "postgresql://:s3cret@h"] {
+            let text = format!(
+                "node = \"bench\"\n[journal]\ndirectory = \"/nowhere\"\n[participants.bench]\nkind = \"postgres\"\nurl = \"{url}\"\n"
+            );
+            let config = Config::from_toml(&text).unwrap();
+            let (name, participant) = config.participants.iter().next().unwrap();
+            let error = Postgres::new(*name, participant, &config.pool, &config.recovery).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Config);
+            let text = format!("{error:?} {}", error.chain());
+            assert!(text.contains("participants.bench.url"), "{text}");
+            assert!(!text.contains("cret"), "{text}");
+        }
+    }
+}

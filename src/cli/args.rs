@@ -1,0 +1,189 @@
+//! The command line.
+
+use super::demo::application::ApplicationArgs;
+use crate::id::{BranchId, ParseIdError, TransactionId};
+use clap::{Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// One atomic transaction over PostgreSQL and MySQL/MariaDB: the tool for whoever is on duty after a crash.
+#[derive(Debug, Parser)]
+#[command(name = "handfast", version, propagate_version = true, after_help = EXIT_CODES)]
+pub struct Args {
+    /// The configuration of the application whose transactions this is about.
+    #[arg(long, global = true, value_name = "FILE", env = "HANDFAST_CONFIG", default_value = "config/handfast.toml")]
+    pub config: PathBuf,
+
+    /// How to print on stdout; messages go to stderr.
+    #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes, the highest that applies:
+  0  clean
+  2  usage or configuration
+  3  in doubt remains
+  4  a participant could not be reached or scanned
+  5  damaged: a person is needed
+  6  refused: journal in use, wrong server, stale journal
+  7  journal corrupt";
+
+/// The form of what is printed. Both carry the same facts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people, 80 columns.
+    Text,
+    /// For programs: one JSON object.
+    Json,
+}
+
+/// What the tool does.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Moves money between throwaway servers, kills everything, recovers, counts.
+    Demo(DemoArgs),
+
+    /// The application that the demo kills.
+    #[command(hide = true)]
+    DemoApplication(ApplicationArgs),
+
+    /// Shows what is in doubt or prepared, ours and foreign; read-only, works beside a running application.
+    List,
+
+    /// Settles what a stopped application left: commits what was decided, rolls back the rest.
+    Recover {
+        /// Only show what would be done.
+        #[arg(long)]
+        dry_run: bool,
+    },
+
+    /// Tells how a transaction ended: committed, rolled_back, in_doubt, damaged, unknown.
+    Outcome {
+        /// The transaction's id, or the id of one of its branches as a server lists it.
+        #[arg(value_parser = transaction_id)]
+        id: TransactionId,
+    },
+
+    /// Reads the journal; never writes.
+    Journal {
+        /// What to do with it.
+        #[command(subcommand)]
+        command: JournalCommand,
+    },
+
+    /// Creates the journal's directory, and the tables that the participants need.
+    Init {
+        /// Only print the SQL, and the grants that the application's user needs.
+        #[arg(long)]
+        print: bool,
+    },
+
+    /// Runs throwaway servers and prints their URLs, until Ctrl-C.
+    #[command(hide = true)]
+    Servers(ServerArgs),
+}
+
+/// `handfast journal`
+#[derive(Debug, Subcommand)]
+pub enum JournalCommand {
+    /// Checks every byte.
+    Verify,
+    /// Prints every record.
+    Dump,
+}
+
+/// Where the servers of `demo` and `servers` come from.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct ServerArgs {
+    /// PostgreSQL's folder of programs; by default the newest that is installed.
+    #[arg(long, value_name = "DIR")]
+    pub postgres_bin: Option<PathBuf>,
+
+    /// A mysqld or mariadbd, its folder, or a folder with unpacked packages; by default the installed MariaDB.
+    #[arg(long, value_name = "PATH")]
+    pub mysql_bin: Option<PathBuf>,
+}
+
+/// `handfast demo`
+#[derive(Debug, Clone, clap::Args)]
+pub struct DemoArgs {
+    /// Which servers.
+    #[command(flatten)]
+    pub servers: ServerArgs,
+
+    /// How long to move money before the last count.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
+
+    /// Where the dice begin that say what is moved and who is killed when; printed at the end.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+/// A transaction's id, or that of the transaction that a branch belongs to: whoever is on duty has the latter from
+/// `pg_prepared_xacts`.
+fn transaction_id(text: &str) -> Result<TransactionId, ParseIdError> {
+    let branch: Result<BranchId, _> = text.parse();
+    branch.map(|branch| branch.transaction).or_else(|_| text.parse())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<Args, clap::Error> {
+        Args::try_parse_from(line.split(' '))
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn options_stand_before_or_after_the_command() {
+        for line in [
+            "handfast --config a.toml --format json recover --dry-run",
+            "handfast recover --dry-run --format json --config a.toml",
+        ] {
+            let args = parse(line).unwrap();
+            assert_eq!(args.config, PathBuf::from("a.toml"));
+            assert_eq!(args.format, Format::Json);
+            assert!(matches!(args.command, Command::Recover { dry_run: true }));
+        }
+    }
+
+    #[test]
+    fn a_branch_id_leads_to_its_transaction() {
+        for text in ["hf1.orders.9f3c2a7b11d0e842.1042", "hf1.orders.9f3c2a7b11d0e842.1042.0.3"] {
+            let Command::Outcome { id } = parse(&format!("handfast outcome {text}")).unwrap().command else {
+                panic!("outcome was asked for");
+            };
+            assert_eq!(id.to_string(), "hf1.orders.9f3c2a7b11d0e842.1042");
+        }
+    }
+
+    #[test]
+    fn wrong_usage_ends_with_2() {
+        for line in
+            ["handfast", "handfast frobnicate", "handfast outcome 12", "handfast demo --seconds 0", "handfast journal"]
+        {
+            assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
+        }
+        let text = parse("handfast outcome 12").unwrap_err().to_string();
+        assert!(text.contains("is not a transaction id"), "{text}");
+    }
+
+    #[test]
+    fn help_tells_the_exit_codes() {
+        let help = Args::command().render_long_help().to_string();
+        for word in ["demo", "list", "recover", "outcome", "journal", "init", "a person is needed"] {
+            assert!(help.contains(word), "{word} in {help}");
+        }
+        assert!(!help.contains("  servers"), "{help}");
+    }
+}

@@ -1,0 +1,122 @@
+//! `handfast journal verify|dump`: reads the journal, beside a running application or without one; never writes.
+
+use super::args::{Format, JournalCommand};
+use super::exit::Exit;
+use super::output::Output;
+use crate::config::JournalConfig;
+use crate::error::Result;
+use crate::journal::format::Entry;
+use crate::journal::{self, Offline, OfflineEntry, Verdict};
+use crate::protocol::Record;
+use serde_json::{Value, json};
+
+/// Reads the journal and tells how it is.
+///
+/// # Errors
+/// When there is none, or it cannot be read at all.
+pub fn run(config: &JournalConfig, command: JournalCommand, output: &mut Output) -> Result<Exit> {
+    let found = journal::read(&config.directory)?;
+    let exit = if matches!(found.verdict, Verdict::Corrupt(_)) { Exit::Corrupt } else { Exit::Clean };
+    let entries = match command {
+        JournalCommand::Verify => None,
+        JournalCommand::Dump => Some(&found.entries),
+    };
+    match output.format() {
+        Format::Text => output.text(&text(&found, entries)),
+        Format::Json => output.json(&object(&found, exit, entries)),
+    }
+    Ok(exit)
+}
+
+fn text(found: &Offline, entries: Option<&Vec<OfflineEntry>>) -> String {
+    let mut text = String::new();
+    for entry in entries.into_iter().flatten() {
+        text += &format!("{}:{:<8} {:<8} {}\n", entry.file, entry.offset, standing(entry), describe(&entry.entry));
+    }
+    let id = found.journal.map_or_else(|| String::from("(unknown)"), |id| id.to_string());
+    let open = found.image.open_decisions().len();
+    let (committed, incarnations) = (found.image.committed_count(), found.image.incarnations().len());
+    text += &format!("journal {id}: {incarnations} openings, {committed} commits, {open} decisions open\n");
+    if !found.in_doubt.is_empty() {
+        text +=
+            &format!("{} records are beyond the last synced mark: opening makes them durable\n", found.in_doubt.len());
+    }
+    text + &verdict(&found.verdict) + "\n"
+}
+
+fn verdict(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Clean => String::from("clean: every byte is as it was written"),
+        Verdict::TornTail { file, offset } => {
+            format!("clean: {file} ends in a write that was never acknowledged, at offset {offset}")
+        }
+        Verdict::Corrupt(damage) => {
+            format!("corrupt: {} at offset {}: {}", damage.file, damage.offset, damage.why)
+        }
+    }
+}
+
+fn standing(entry: &OfflineEntry) -> &'static str {
+    match (entry.salvaged, entry.durable) {
+        (true, _) => "salvaged",
+        (false, true) => "durable",
+        (false, false) => "in doubt",
+    }
+}
+
+/// One entry in a line.
+fn describe(entry: &Entry) -> String {
+    match entry {
+        Entry::Header(header) => format!("segment {} of journal {}", header.sequence, header.journal),
+        Entry::Mark => String::from("mark"),
+        Entry::Next(sequence) => format!("continued in segment {sequence}"),
+        Entry::Record(record) => describe_record(record),
+        Entry::Outcomes(chunk) => format!("outcomes of {}: {} commits", chunk.incarnation, chunk.committed.len()),
+        Entry::Payload(id, payload) => {
+            format!("payload of {id}: {} bytes under {}", payload.bytes.len(), crate::id::hex(&payload.key))
+        }
+    }
+}
+
+fn describe_record(record: &Record) -> String {
+    match record {
+        Record::Incarnation(opened) => {
+            let names: Vec<_> = opened.participants.iter().map(ToString::to_string).collect();
+            format!("opening {} of node {}: {}", opened.incarnation, opened.node, names.join(", "))
+        }
+        Record::Participant(one) => format!("participant {} is lineage {} ({})", one.name, one.lineage, one.reason),
+        Record::Commit(decision) => {
+            let branches = decision.branches.iter().map(|branch| format!("{} {}", branch.participant, branch.id));
+            format!("commit {} on {}", decision.transaction, branches.collect::<Vec<_>>().join(", "))
+        }
+        Record::Done(id) => format!("done {id}"),
+        Record::OnePhase(id) => format!("committed in one phase {id}"),
+    }
+}
+
+fn object(found: &Offline, exit: Exit, entries: Option<&Vec<OfflineEntry>>) -> Value {
+    let entries = entries.map(|entries| {
+        let entry = |entry: &OfflineEntry| {
+            json!({
+                "file": entry.file,
+                "offset": entry.offset,
+                "length": entry.length,
+                "standing": standing(entry),
+                "entry": describe(&entry.entry),
+            })
+        };
+        entries.iter().map(entry).collect::<Vec<_>>()
+    });
+    json!({
+        "schema": 1,
+        "status": exit.as_str(),
+        "journal": found.journal.map(|id| id.to_string()),
+        "in_use": found.in_use,
+        "openings": found.image.incarnations().len(),
+        "commits": found.image.committed_count(),
+        "open_decisions": found.image.open_decisions().map(|open| open.transaction.to_string()).collect::<Vec<_>>(),
+        "beyond_synced_mark": found.in_doubt.len(),
+        "verdict": verdict(&found.verdict),
+        "entries": entries,
+    })
+}

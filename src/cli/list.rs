@@ -1,0 +1,25 @@
+//! `handfast list`, and `recover --dry-run`: what is in doubt or prepared, and what recovery would do. Changes nothing.
+
+use super::exit::Exit;
+use super::output::Output;
+use super::report::Report;
+use crate::Config;
+use crate::error::Result;
+use crate::resolver::Resolver;
+
+/// Looks and reports, beside a running application or without one.
+///
+/// # Errors
+/// When the journal cannot be read.
+pub async fn run(config: Config, output: &mut Output) -> Result<Exit> {
+    let resolver = Resolver::read(config)?;
+    if let Some(holder) = resolver.holder() {
+        eprintln!("handfast: the application is running ({holder}): what it is at work on is its own");
+    }
+    let view = resolver.observe().await;
+    let plan = resolver.plan(&view.observation);
+    let report = Report::of_look(&view, &plan);
+    output.report(&report);
+    resolver.close().await?;
+    Ok(report.status)
+}

@@ -1,0 +1,65 @@
+//! `handfast recover`: settles what a stopped application left.
+
+use super::exit::Exit;
+use super::output::Output;
+use super::report::Report;
+use crate::Config;
+use crate::error::Result;
+use crate::protocol::recovery::{BranchPlan, Plan, TransactionPlan};
+use crate::resolver::{Pass, Resolver};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How long passes are repeated while something has to be waited for: a branch that a dying session still holds, an
+/// answer that was lost. What takes longer is reported.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The pause between two passes.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Passes until nothing is left to do, or patience ends; then reports what was done and what remains.
+///
+/// # Errors
+/// When the journal is in use, missing or corrupt.
+pub async fn run(config: Config, output: &mut Output) -> Result<Exit> {
+    let resolver = Resolver::open(config)?;
+    let bar = bar();
+    let progress = |branch: &BranchPlan| {
+        bar.set_message(branch.id.to_string());
+        bar.inc(1);
+    };
+    let deadline = Instant::now() + PATIENCE;
+    let mut found = BTreeMap::new();
+    let last = loop {
+        let pass = resolver.sweep(&progress).await;
+        remember(&mut found, &pass.found);
+        if !worth_another(&pass) || Instant::now() > deadline {
+            break pass;
+        }
+        sleep(PAUSE).await;
+    };
+    bar.finish_and_clear();
+    let report = Report::of_recovery(&last.view, found.into_values(), &last.left);
+    output.report(&report);
+    resolver.close().await?;
+    Ok(report.status)
+}
+
+/// What was to be done when a transaction was first seen.
+fn remember(found: &mut BTreeMap<crate::id::TransactionId, TransactionPlan>, plan: &Plan) {
+    for transaction in &plan.transactions {
+        found.entry(transaction.id).or_insert_with(|| transaction.clone());
+    }
+}
+
+/// A participant that cannot be reached is reported at once; what waits for a session to end is worth a little time.
+fn worth_another(pass: &Pass) -> bool {
+    !pass.is_complete() && pass.view.participants.iter().all(|seen| seen.trouble.is_none())
+}
+
+fn bar() -> ProgressBar {
+    let style =
+        ProgressStyle::with_template("{pos} branches in {elapsed}  {msg}").expect("the template is well formed");
+    ProgressBar::new_spinner().with_style(style)
+}

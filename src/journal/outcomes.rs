@@ -1,0 +1,272 @@
+//! What the records add up to.
+//!
+//! Commits are kept for ever, a bit each: one compressed bitmap of sequences for each incarnation. An outcome that
+//! is asked for years later is there, and a branch that a server brings back from a backup gets its real one.
+//!
+//! [`Image::apply`] is the only way in for a fact of the protocol. It refuses what cannot be, before it changes
+//! anything: in a live journal that is a bug of ours, in one that was read it is corruption.
+
+use super::format::{Content, Entry, OutcomeChunk};
+use crate::id::{Incarnation, JournalId, ParticipantName, TransactionId};
+use crate::protocol::{CommitRecord, DecidedBranch, IncarnationRecord, ParticipantRecord, Payload, Record};
+use roaring::RoaringTreemap;
+use std::collections::BTreeMap;
+
+/// So many sequences go into one entry of a snapshot: two MiB at worst.
+const CHUNK: u64 = 1 << 24;
+
+/// A record that contradicts those before it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Impossible(String);
+
+/// The outcomes of one incarnation's transactions.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Outcomes {
+    committed: RoaringTreemap,
+    settled: bool,
+}
+
+/// The state of a journal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Image {
+    journal: JournalId,
+    incarnations: BTreeMap<Incarnation, IncarnationRecord>,
+    participants: BTreeMap<ParticipantName, ParticipantRecord>,
+    open: BTreeMap<TransactionId, CommitRecord>,
+    outcomes: BTreeMap<Incarnation, Outcomes>,
+    payloads: BTreeMap<Vec<u8>, (TransactionId, Vec<u8>)>,
+}
+
+impl Image {
+    /// The state of a journal that holds nothing yet.
+    pub fn new(journal: JournalId) -> Self {
+        Self {
+            journal,
+            incarnations: BTreeMap::new(),
+            participants: BTreeMap::new(),
+            open: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
+            payloads: BTreeMap::new(),
+        }
+    }
+
+    /// The journal's identity.
+    pub fn journal(&self) -> JournalId {
+        self.journal
+    }
+
+    /// Whether this journal opened that incarnation, so that its branches are ours.
+    pub fn knows(&self, incarnation: Incarnation) -> bool {
+        self.incarnations.contains_key(&incarnation)
+    }
+
+    /// An opening.
+    pub fn incarnation(&self, incarnation: Incarnation) -> Option<&IncarnationRecord> {
+        self.incarnations.get(&incarnation)
+    }
+
+    /// All openings, in no order of time.
+    pub fn incarnations(&self) -> impl ExactSizeIterator<Item = &IncarnationRecord> {
+        self.incarnations.values()
+    }
+
+    /// A participant as it was last accepted.
+    pub fn participant(&self, name: ParticipantName) -> Option<&ParticipantRecord> {
+        self.participants.get(&name)
+    }
+
+    /// All participants.
+    pub fn participants(&self) -> impl ExactSizeIterator<Item = &ParticipantRecord> {
+        self.participants.values()
+    }
+
+    /// The decisions that are not known to be carried out everywhere, by id. Their payloads are kept apart, see
+    /// [`payload`](Self::payload).
+    pub fn open_decisions(&self) -> impl ExactSizeIterator<Item = &CommitRecord> {
+        self.open.values()
+    }
+
+    /// The open decision over a transaction.
+    pub fn open_decision(&self, id: TransactionId) -> Option<&CommitRecord> {
+        self.open.get(&id)
+    }
+
+    /// Whether it is recorded that the transaction has committed. *No* is not an outcome: see the design's §6.
+    pub fn is_committed(&self, id: TransactionId) -> bool {
+        let ours = self.incarnations.get(&id.incarnation).is_some_and(|record| record.node == id.node);
+        ours && self.outcomes.get(&id.incarnation).is_some_and(|known| known.committed.contains(id.sequence))
+    }
+
+    /// How many transactions are recorded as committed.
+    pub fn committed_count(&self) -> u64 {
+        self.outcomes.values().map(|known| known.committed.len()).sum()
+    }
+
+    /// The latest committed payload of a key, and the transaction that brought it.
+    pub fn payload(&self, key: &[u8]) -> Option<(TransactionId, &[u8])> {
+        self.payloads.get(key).map(|(id, bytes)| (*id, bytes.as_slice()))
+    }
+
+    /// Adds a record.
+    ///
+    /// # Errors
+    /// If it contradicts those before it; nothing has changed then.
+    pub fn apply(&mut self, record: &Record) -> Result<(), Impossible> {
+        self.check(record)?;
+        match record {
+            Record::Incarnation(record) => {
+                let replaced = self.incarnations.insert(record.incarnation, record.clone());
+                assert!(replaced.is_none(), "an incarnation opens once");
+            }
+            Record::Participant(record) => {
+                self.participants.insert(record.name, record.clone());
+            }
+            Record::Commit(record) => self.apply_commit(record),
+            // Coordinator and resolver may both have seen the last branch commit.
+            Record::Done(id) => drop(self.open.remove(id)),
+            Record::OnePhase(id) => self.set_committed(*id),
+        }
+        Ok(())
+    }
+
+    /// Whether a record can follow those before it.
+    ///
+    /// # Errors
+    /// The contradiction.
+    pub fn check(&self, record: &Record) -> Result<(), Impossible> {
+        let impossible = |what: String| Err(Impossible(what));
+        match record {
+            Record::Incarnation(record) if self.knows(record.incarnation) => {
+                impossible(format!("incarnation {} is opened a second time", record.incarnation))
+            }
+            Record::Incarnation(_) | Record::Participant(_) => Ok(()),
+            Record::Commit(record) => self.check_commit(record),
+            Record::Done(id) if !self.is_committed(*id) => {
+                impossible(format!("transaction {id} is done without having been decided"))
+            }
+            Record::Done(_) => Ok(()),
+            Record::OnePhase(id) if self.open.contains_key(id) => {
+                impossible(format!("transaction {id} is decided, and yet of one writer"))
+            }
+            Record::OnePhase(id) => self.check_begun(*id),
+        }
+    }
+
+    fn check_commit(&self, record: &CommitRecord) -> Result<(), Impossible> {
+        let id = record.transaction;
+        self.check_begun(id)?;
+        if self.is_committed(id) {
+            return Err(Impossible(format!("transaction {id} is decided a second time")));
+        }
+        match record.branches.iter().find(|branch| branch.id.transaction != id || !self.is_numbered(branch)) {
+            Some(branch) => Err(Impossible(format!("{} is not a branch of {id} on {}", branch.id, branch.participant))),
+            None => Ok(()),
+        }
+    }
+
+    fn apply_commit(&mut self, record: &CommitRecord) {
+        let CommitRecord { transaction: id, branches, payload } = record;
+        let undone = CommitRecord { transaction: *id, branches: branches.clone(), payload: None };
+        let replaced = self.open.insert(*id, undone);
+        assert!(replaced.is_none() && !self.is_committed(*id), "a transaction is decided once");
+        self.set_committed(*id);
+        if let Some(Payload { key, bytes }) = payload {
+            self.payloads.insert(key.clone(), (*id, bytes.clone()));
+        }
+    }
+
+    fn check_begun(&self, id: TransactionId) -> Result<(), Impossible> {
+        match self.incarnations.get(&id.incarnation) {
+            Some(record) if record.node == id.node && id.sequence > 0 => Ok(()),
+            _ => Err(Impossible(format!("transaction {id} is of no incarnation of this journal"))),
+        }
+    }
+
+    /// A branch's number is the index of its participant in the incarnation.
+    fn is_numbered(&self, branch: &DecidedBranch) -> bool {
+        let incarnation = self.incarnations.get(&branch.id.transaction.incarnation);
+        let named = incarnation.and_then(|record| record.participants.get(usize::from(branch.id.participant)));
+        named == Some(&branch.participant)
+    }
+
+    fn set_committed(&mut self, id: TransactionId) {
+        assert!(self.knows(id.incarnation), "checked by the caller");
+        self.outcomes.entry(id.incarnation).or_default().committed.insert(id.sequence);
+    }
+
+    /// Adds an entry that was read: a record, or a part of a snapshot.
+    ///
+    /// # Errors
+    /// If it contradicts those before it.
+    pub fn apply_entry(&mut self, entry: &Entry) -> Result<(), Impossible> {
+        match entry {
+            Entry::Record(record) => self.apply(record),
+            Entry::Mark | Entry::Next(_) => Ok(()),
+            Entry::Header(_) => Err(Impossible("a header in the middle of a segment".into())),
+            Entry::Outcomes(chunk) => self.apply_outcomes(chunk),
+            Entry::Payload(id, _) if !self.is_committed(*id) => {
+                Err(Impossible(format!("a payload of transaction {id}, which has not committed")))
+            }
+            Entry::Payload(id, Payload { key, bytes }) => {
+                self.payloads.insert(key.clone(), (*id, bytes.clone()));
+                Ok(())
+            }
+        }
+    }
+
+    fn apply_outcomes(&mut self, chunk: &OutcomeChunk) -> Result<(), Impossible> {
+        if !self.knows(chunk.incarnation) || chunk.committed.contains(0) {
+            return Err(Impossible(format!("outcomes that incarnation {} cannot have", chunk.incarnation)));
+        }
+        let known = self.outcomes.entry(chunk.incarnation).or_default();
+        known.committed |= &chunk.committed;
+        known.settled |= chunk.settled;
+        Ok(())
+    }
+
+    /// Hands out the entries that bring an empty image to this state: incarnations and participants, then the
+    /// outcomes of what is finished, the open decisions, the payloads.
+    pub fn snapshot(&self, mut put: impl FnMut(Content<'_>)) {
+        for record in self.incarnations.values() {
+            put(Content::Record(&Record::Incarnation(record.clone())));
+        }
+        for record in self.participants.values() {
+            put(Content::Record(&Record::Participant(record.clone())));
+        }
+        for (incarnation, known) in &self.outcomes {
+            let mut finished = known.committed.clone();
+            for id in self.open.keys().filter(|id| id.incarnation == *incarnation) {
+                assert!(finished.remove(id.sequence), "an open decision is a commit");
+            }
+            for committed in chunks(&finished) {
+                put(Content::Outcomes(&OutcomeChunk { incarnation: *incarnation, settled: known.settled, committed }));
+            }
+        }
+        for decision in self.open.values() {
+            put(Content::Open(decision));
+        }
+        for (key, (id, bytes)) in &self.payloads {
+            put(Content::Payload(*id, key, bytes));
+        }
+    }
+}
+
+/// A bitmap in pieces that fit an entry each.
+fn chunks(whole: &RoaringTreemap) -> Vec<RoaringTreemap> {
+    let mut pieces = Vec::new();
+    let mut from = whole.min();
+    while let Some(first) = from {
+        let last = first | (CHUNK - 1);
+        let mut piece = RoaringTreemap::new();
+        piece.insert_range(first..=last);
+        piece &= whole;
+        piece.optimize();
+        assert!(!piece.is_empty(), "each piece begins with a member");
+        pieces.push(piece);
+        let mut rest = whole.iter();
+        rest.advance_to(last);
+        from = rest.find(|sequence| *sequence > last);
+    }
+    pieces
+}

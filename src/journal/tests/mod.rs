@@ -1,0 +1,9 @@
+//! The journal against disks that lose, tear, lie, fill up and fail.
+
+mod disk;
+mod document;
+mod files;
+mod reading;
+mod samples;
+mod schedules;
+mod torture;

@@ -1,0 +1,207 @@
+//! The real [`plan`], asked with the world's memory and scans. The world has many states, its questions are few:
+//! answers are kept.
+
+use super::bugs::Bug;
+use super::world::{FOREIGN, INCARNATION, NODE, Seen, Setting, Slot, World};
+use crate::id::{Incarnation, Lineage, TransactionId};
+use crate::protocol::recovery::{Action, Evidence, Memory, Observation, Plan, Recalled, Scan, plan};
+use crate::protocol::{CommitRecord, DecidedBranch, IncarnationRecord, Mode, Outcome, Record};
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
+
+/// Answers that were given before.
+#[derive(Default)]
+pub struct Council {
+    answers: HashMap<[u8; 7], Rc<Verdict>>,
+}
+
+/// A plan, by the world's indices.
+#[derive(Debug, Clone, Default)]
+pub struct Verdict {
+    /// The rows of the table that it used.
+    pub rows: Vec<&'static str>,
+    /// By site: nothing where the plan does not name it.
+    pub actions: [Option<Action>; 4],
+    /// By transaction.
+    pub outcomes: [Option<Outcome>; 2],
+    /// By transaction: whether the plan notes that it is done, or that one writer committed it.
+    pub done: [bool; 2],
+    pub alone: [bool; 2],
+    /// The plan names something of another journal otherwise than as foreign.
+    pub trespasses: bool,
+}
+
+/// What is remembered of a transaction, in four bits: whether it is live, and what the journal holds.
+pub fn remembered(world: &World, setting: &Setting, deal: usize) -> u8 {
+    let live = match setting.bug {
+        Some(Bug::LiveIsForgotten) => false,
+        Some(Bug::LiveUntilTheDecision) => {
+            world.deals[deal].coordinator.is_some() && world.deals[deal].commit == Slot::Absent
+        }
+        _ => world.deals[deal].coordinator.is_some(),
+    };
+    let deal = &world.deals[deal];
+    let there = |slot: Slot| matches!(slot, Slot::Cached | Slot::Durable);
+    let holds = match deal.commit {
+        _ if there(deal.done) => FINISHED,
+        Slot::Cached | Slot::Durable => DECIDED,
+        Slot::Limbo if setting.bug != Some(Bug::FailedAppendIsForgotten) => UNSURE,
+        _ if there(deal.alone) => ONE_PHASE,
+        _ => NOTHING,
+    };
+    u8::from(live) << 3 | holds
+}
+
+const NOTHING: u8 = 0;
+const UNSURE: u8 = 1;
+pub const DECIDED: u8 = 2;
+const FINISHED: u8 = 3;
+const ONE_PHASE: u8 = 4;
+
+struct Image<'a> {
+    setting: &'a Setting,
+    deals: [u8; 2],
+}
+
+impl Image<'_> {
+    fn deal(&self, transaction: TransactionId) -> Option<usize> {
+        (0..self.setting.modes.len()).find(|deal| self.setting.id(*deal) == transaction)
+    }
+
+    fn record(&self, deal: usize) -> CommitRecord {
+        let participants = self.setting.participants();
+        let writers = (0..participants).filter(|number| self.setting.modes[deal][*number] == Mode::Writer);
+        let decided = |number: usize| DecidedBranch {
+            id: self.setting.branch(deal * participants + number),
+            participant: self.setting.participant(number),
+            lineage: Lineage(1),
+        };
+        CommitRecord { transaction: self.setting.id(deal), branches: writers.map(decided).collect(), payload: None }
+    }
+}
+
+impl Memory for Image<'_> {
+    fn incarnation(&self, incarnation: Incarnation) -> Option<IncarnationRecord> {
+        let participants = (0..self.setting.participants()).map(|number| self.setting.participant(number)).collect();
+        let node = *NODE;
+        let known = incarnation == INCARNATION;
+        known.then_some(IncarnationRecord { node, incarnation, opened_at_ms: 0, participants })
+    }
+
+    fn is_live(&self, transaction: TransactionId) -> bool {
+        self.deal(transaction).is_some_and(|deal| self.deals[deal] >> 3 == 1)
+    }
+
+    fn recall(&self, transaction: TransactionId) -> Recalled {
+        let Some(deal) = self.deal(transaction) else { return Recalled::Nothing };
+        match self.deals[deal] & 7 {
+            NOTHING => Recalled::Nothing,
+            UNSURE => Recalled::Unsure,
+            DECIDED => Recalled::Decided(self.record(deal)),
+            FINISHED => Recalled::Finished,
+            ONE_PHASE => Recalled::OnePhase,
+            other => panic!("{other} is no memory"),
+        }
+    }
+
+    fn open_decisions(&self) -> Vec<CommitRecord> {
+        if self.setting.bug == Some(Bug::OpenDecisionsAreForgotten) {
+            return Vec::new();
+        }
+        let open = (0..self.setting.modes.len()).filter(|deal| self.deals[*deal] & 7 == DECIDED);
+        open.map(|deal| self.record(deal)).collect()
+    }
+}
+
+impl Council {
+    pub fn rows(&self) -> BTreeSet<&'static str> {
+        self.answers.values().flat_map(|verdict| verdict.rows.iter().copied()).collect()
+    }
+
+    pub fn consult(&mut self, world: &World, setting: &Setting) -> Rc<Verdict> {
+        let mut question = [0u8; 7];
+        for index in world.indices(setting) {
+            let site = &world.sites[index];
+            question[index] = site.seen as u8 | (site.evidence as u8) << 2 | u8::from(site.wanted) << 5;
+        }
+        let (mut deals, mut before) = ([0; 2], [0; 2]);
+        for deal in 0..setting.modes.len() {
+            let stale = setting.bug == Some(Bug::MemoryBeforeScans);
+            deals[deal] = if stale { world.deals[deal].memory_before } else { remembered(world, setting, deal) };
+            let known = world.deals[deal].memory_before & 7 == DECIDED || setting.bug == Some(Bug::AbsenceIsTrusted);
+            before[deal] = if known { DECIDED } else { NOTHING };
+            question[4 + deal] = deals[deal] | u8::from(known) << 4;
+        }
+        let answer = self.answers.entry(question);
+        let answer = answer.or_insert_with(|| {
+            let observation = observe(world, setting, &Image { setting, deals: before });
+            let plan = plan(&Image { setting, deals }, &observation);
+            Rc::new(verdict(setting, &plan))
+        });
+        Rc::clone(answer)
+    }
+}
+
+fn observe(world: &World, setting: &Setting, before: &Image<'_>) -> Observation {
+    let mut observation = Observation::new(before);
+    for number in 0..setting.participants() {
+        let here = |index: &usize| index % setting.participants() == number;
+        let sites = world.indices(setting).filter(here);
+        let mut branches = BTreeSet::new();
+        let mut failed = false;
+        for index in sites {
+            let seen = world.sites[index].seen;
+            assert_ne!(seen, Seen::NotYet, "planned before all scans were in");
+            failed |= seen == Seen::Failed;
+            if seen == Seen::Listed {
+                branches.insert(setting.branch(index));
+            }
+        }
+        let mut foreign = setting.id(0).branch(u16::try_from(number).unwrap(), 0);
+        foreign.transaction.incarnation = FOREIGN;
+        branches.insert(foreign);
+        let scan = if failed && setting.bug != Some(Bug::FailedScanIsEmpty) {
+            Scan::Failed { cause: "no answer".into() }
+        } else {
+            Scan::Whole { lineage: Lineage(1), branches, foreign: BTreeSet::from(["somebody's".into()]) }
+        };
+        observation.scanned(setting.participant(number), scan);
+    }
+    for index in world.indices(setting) {
+        let site = &world.sites[index];
+        if site.wanted {
+            observation.want(setting.branch(index));
+        }
+        if site.evidence != Evidence::NotAsked {
+            observation.heard(setting.branch(index), site.evidence);
+        }
+    }
+    observation
+}
+
+fn verdict(setting: &Setting, plan: &Plan) -> Verdict {
+    let mut verdict = Verdict::default();
+    let scanned = setting.participants() - plan.unscanned.len();
+    verdict.trespasses = plan.foreign.len() != 2 * scanned;
+    for branch in plan.branches() {
+        verdict.rows.push(branch.row);
+        match setting.site(branch.id) {
+            Some(index) => verdict.actions[index] = Some(super::bugs::bend_row(setting, branch.row, branch.action)),
+            None => verdict.trespasses = true,
+        }
+    }
+    for transaction in &plan.transactions {
+        let deal = (0..setting.modes.len()).find(|deal| setting.id(*deal) == transaction.id);
+        let Some(deal) = deal else { continue };
+        verdict.outcomes[deal] = Some(transaction.outcome);
+        verdict.done[deal] = matches!(transaction.note, Some(Record::Done(_)));
+        verdict.alone[deal] = matches!(transaction.note, Some(Record::OnePhase(_)));
+        if setting.bug == Some(Bug::NotListedIsCommitted) {
+            let first = deal * setting.participants();
+            let actions = &verdict.actions[first..first + setting.participants()];
+            verdict.done[deal] |= actions.contains(&Some(Action::Finish))
+                && actions.iter().all(|action| matches!(action, None | Some(Action::Finish)));
+        }
+    }
+    verdict
+}

@@ -1,0 +1,422 @@
+//! What can happen next, and what it does: application, coordinator, sessions, servers, journal, process.
+
+use super::bugs::Bug;
+use super::council::Council;
+use super::world::{Line, Reply, Request, Setting, Slot, State, Witness, World};
+use crate::protocol::coordinator::Phase;
+use crate::protocol::recovery::Action;
+use crate::protocol::{Finish, Input, Mode, Output, Record, Vote};
+use std::rc::Rc;
+
+/// A step of the world. Indices are of transactions (`Begin`, `Ask` ..), sites (`Serve`, `Cut` ..) or participants
+/// (`Scan`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    Begin(usize),
+    Commit(usize),
+    /// The deadline, or the application's own rollback.
+    Abort(usize),
+    /// The server carries the request out.
+    Serve(usize, Will),
+    /// The answer arrives.
+    Hear(usize),
+    /// The session is lost.
+    Cut(usize),
+    /// A request of a lost session is carried out after all.
+    Land(usize),
+    /// It never will be: the server has noticed.
+    Drop(usize),
+    Sync(usize),
+    SyncFails(usize),
+    Crash,
+    /// The process is back. The bits say which of the open records the disk has kept.
+    Reopen(u8),
+    /// A person rolls a prepared branch back.
+    Operator(usize),
+    /// A person asks for the outcome by id.
+    Ask(usize),
+    Scan(usize),
+    ScanFails(usize),
+    Plan,
+    Act(usize, Delivery),
+    /// An unanswered request of the resolver is carried out after all.
+    LandStray(usize),
+    DropStray(usize),
+}
+
+/// What a branch is in the mood for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Will {
+    Agrees,
+    Refuses,
+    /// The application has ended it by itself.
+    Strayed,
+}
+
+/// What becomes of a request of the resolver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    Answered,
+    Unanswered,
+    Lost,
+}
+
+impl Event {
+    /// What need not happen. All else happens sooner or later.
+    pub fn is_fault(self, world: &World) -> bool {
+        match self {
+            Self::Cut(_) | Self::SyncFails(_) | Self::Operator(_) | Self::ScanFails(_) => true,
+            Self::Act(_, delivery) => delivery != Delivery::Answered,
+            Self::Serve(_, will) => will == Will::Strayed,
+            Self::Crash => !world.poisoned,
+            _ => false,
+        }
+    }
+}
+
+impl Event {
+    /// What is no fault, and still no agreement.
+    fn gives_up(self) -> bool {
+        matches!(self, Self::Abort(_) | Self::Serve(_, Will::Refuses))
+    }
+}
+
+/// An invariant that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broken {
+    /// `I1` and so on, as the module's essay numbers them.
+    pub invariant: &'static str,
+    pub what: String,
+}
+
+pub fn broken<T>(invariant: &'static str, what: impl Into<String>) -> Result<T, Broken> {
+    Err(Broken { invariant, what: what.into() })
+}
+
+impl World {
+    /// All that can happen next.
+    pub fn events(&self, setting: &Setting) -> Vec<Event> {
+        let mut events = self.all_events(setting);
+        if setting.calm {
+            events.retain(|event| !event.is_fault(self) && !event.gives_up());
+        }
+        events
+    }
+
+    fn all_events(&self, setting: &Setting) -> Vec<Event> {
+        let mut events = Vec::with_capacity(16);
+        for index in self.indices(setting) {
+            self.events_of_site(setting, index, &mut events);
+        }
+        if !self.up {
+            let open = self.deals.iter().flat_map(|deal| [deal.commit, deal.done, deal.alone]);
+            let open = open.filter(|slot| slot.is_open()).count();
+            events.extend((0..1u8 << open).map(Event::Reopen));
+            return events;
+        }
+        if self.crashes > 0 || self.poisoned {
+            events.push(Event::Crash);
+        }
+        for index in 0..setting.modes.len() {
+            self.events_of_deal(setting, index, &mut events);
+        }
+        self.events_of_resolver(setting, &mut events);
+        events
+    }
+
+    fn events_of_deal(&self, setting: &Setting, index: usize, events: &mut Vec<Event>) {
+        let deal = &self.deals[index];
+        if !deal.begun {
+            events.push(Event::Begin(index));
+        }
+        if deal.coordinator.is_none() {
+            let asked = self.of(setting, index).iter().all(|site| site.wanted);
+            if deal.begun && setting.questions && !asked {
+                events.push(Event::Ask(index));
+            }
+            return;
+        }
+        if self.phase(index) == Some(Phase::Working) {
+            events.push(Event::Commit(index));
+        }
+        events.push(Event::Abort(index));
+        if deal.commit == Slot::Pending {
+            events.extend([Event::Sync(index), Event::SyncFails(index)]);
+        }
+    }
+
+    fn events_of_site(&self, setting: &Setting, index: usize, events: &mut Vec<Event>) {
+        let site = &self.sites[index];
+        if site.late.is_some() {
+            events.extend([Event::Land(index), Event::Drop(index)]);
+        }
+        if site.stray.is_some() {
+            events.extend([Event::LandStray(index), Event::DropStray(index)]);
+        }
+        if self.operator > 0 && site.state == State::Prepared {
+            events.push(Event::Operator(index));
+        }
+        match site.line {
+            Line::Asked(request) => {
+                events.extend([Event::Serve(index, Will::Agrees), Event::Cut(index)]);
+                let votes = matches!(request, Request::Prepare | Request::EndReadOnly | Request::CommitAlone);
+                if votes && site.state == State::Active {
+                    events.push(Event::Serve(index, Will::Refuses));
+                    let strays = setting.strays && site.mode == Mode::Writer;
+                    events.extend(strays.then_some(Event::Serve(index, Will::Strayed)));
+                }
+            }
+            Line::Answered(reply) => {
+                events.push(Event::Hear(index));
+                let unknown = matches!(reply, Reply::Voted(Vote::Unknown) | Reply::Finished(Finish::Unknown));
+                events.extend((!unknown).then_some(Event::Cut(index)));
+            }
+            Line::Idle if matches!(site.state, State::Active | State::Prepared) => events.push(Event::Cut(index)),
+            Line::Idle | Line::Broken | Line::Closed => {}
+        }
+    }
+
+    pub fn phase(&self, deal: usize) -> Option<Phase> {
+        self.deals[deal].coordinator.as_ref().map(|coordinator| coordinator.fingerprint().0)
+    }
+
+    pub fn apply(&mut self, setting: &Setting, event: Event, council: &mut Council) -> Result<(), Broken> {
+        match event {
+            Event::Begin(deal) => self.begin(setting, deal),
+            Event::Commit(deal) => self.tell(setting, deal, Input::Commit)?,
+            Event::Abort(deal) if self.abort_too_late(setting, deal) => self.abort_against_the_decision(setting, deal),
+            Event::Abort(deal) => self.tell(setting, deal, Input::Abort)?,
+            Event::Serve(index, will) => self.serve(setting, index, will),
+            Event::Hear(index) => self.hear(setting, index)?,
+            Event::Cut(index) => self.cut(setting, index)?,
+            Event::Land(index) => {
+                let request = self.sites[index].late.take().expect("the event is enabled");
+                self.sites[index].execute(setting, request, Will::Agrees);
+                self.sites[index].forsake();
+            }
+            Event::Drop(index) => {
+                self.sites[index].late = None;
+                self.sites[index].forsake();
+            }
+            Event::Sync(deal) => {
+                self.deals[deal].commit = Slot::Durable;
+                self.tell(setting, deal, Input::Durable)?;
+            }
+            Event::SyncFails(deal) => {
+                self.poisoned = true;
+                self.deals[deal].commit = Slot::Limbo;
+                self.tell(setting, deal, Input::AppendFailed)?;
+            }
+            Event::Crash => self.crash(setting),
+            Event::Reopen(kept) => self.reopen(setting, kept),
+            Event::LandStray(index) => {
+                let action = self.sites[index].stray.take().expect("the event is enabled");
+                self.carry(setting, index, action);
+            }
+            Event::DropStray(index) => self.sites[index].stray = None,
+            Event::Operator(index) => {
+                self.operator -= 1;
+                self.sites[index].state = State::Ended;
+            }
+            Event::Ask(deal) => {
+                for index in self.indices(setting).filter(|index| index / setting.participants() == deal) {
+                    self.sites[index].wanted = true;
+                }
+            }
+            Event::Scan(_) | Event::ScanFails(_) | Event::Plan | Event::Act(..) => {
+                self.resolve(setting, event, council)?;
+            }
+        }
+        self.tidy(setting);
+        Ok(())
+    }
+
+    fn begin(&mut self, setting: &Setting, deal: usize) {
+        self.deals[deal].begun = true;
+        self.deals[deal].coordinator = Some(Rc::new(setting.coordinator(deal)));
+        for index in self.indices(setting).filter(|index| index / setting.participants() == deal) {
+            self.sites[index].state = State::Active;
+            self.sites[index].line = Line::Idle;
+        }
+    }
+
+    /// The shell: an input goes in, the outputs are carried out in order.
+    pub fn tell(&mut self, setting: &Setting, deal: usize, input: Input) -> Result<(), Broken> {
+        let input = self.bend_input(setting, deal, input);
+        let mut coordinator = self.deals[deal].coordinator.take().expect("only live transactions are told anything");
+        let machine = Rc::make_mut(&mut coordinator);
+        machine.handle(input);
+        let outputs: Vec<_> = std::iter::from_fn(|| machine.poll()).collect();
+        let finished = machine.is_finished();
+        self.deals[deal].coordinator = Some(coordinator);
+        for output in self.bend_outputs(setting, deal, outputs) {
+            self.carry_out(setting, deal, output)?;
+        }
+        if finished {
+            self.deals[deal].coordinator = None;
+        }
+        // A poisoned journal takes nothing more, and says so at once.
+        if self.poisoned && self.deals[deal].commit == Slot::Pending {
+            self.deals[deal].commit = Slot::Limbo;
+            return self.tell(setting, deal, Input::AppendFailed);
+        }
+        if setting.bug == Some(Bug::DurableTooSoon) && self.deals[deal].commit == Slot::Pending {
+            self.deals[deal].commit = Slot::Cached;
+            return self.tell(setting, deal, Input::Durable);
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, setting: &Setting, deal: usize, output: Output) -> Result<(), Broken> {
+        match output {
+            Output::Prepare(id) => self.send(setting.site(id).unwrap(), Request::Prepare),
+            Output::EndReadOnly(id) => self.send(setting.site(id).unwrap(), Request::EndReadOnly),
+            Output::CommitOnePhase(id) => self.send(setting.site(id).unwrap(), Request::CommitAlone),
+            Output::RollBack(id) => self.send(setting.site(id).unwrap(), Request::RollBack),
+            Output::Commit(id) => {
+                if self.deals[deal].commit != Slot::Durable {
+                    return broken("I2", format!("{id} is told to commit and the record is not durable"));
+                }
+                self.send(setting.site(id).unwrap(), Request::Commit);
+            }
+            Output::Leave(id) => self.leave(setting, deal, setting.site(id).unwrap()),
+            Output::Append(_) => {
+                let meddled = self.operator < setting.operator;
+                if !meddled && self.writers(setting, deal).any(|site| site.state != State::Prepared) {
+                    return broken("I2", "decided, and not every branch has promised");
+                }
+                self.deals[deal].commit = Slot::Pending;
+            }
+            Output::Note(_) if self.poisoned => {}
+            Output::Note(Record::Done(_)) => self.deals[deal].done = Slot::Cached,
+            Output::Note(_) => self.deals[deal].alone = Slot::Cached,
+            Output::Answer(outcome) => {
+                assert_eq!(self.deals[deal].answer, None, "two answers");
+                self.deals[deal].answer = Some(outcome);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn send(&mut self, index: usize, request: Request) {
+        let site = &mut self.sites[index];
+        site.line = match site.line {
+            Line::Idle => Line::Asked(request),
+            Line::Broken => Line::Answered(request.unknown()),
+            busy => panic!("{request:?} on a session that is {busy:?}"),
+        };
+    }
+
+    fn leave(&mut self, setting: &Setting, deal: usize, index: usize) {
+        if setting.bug == Some(Bug::LeftSessionsStayOpen) {
+            return;
+        }
+        // An answer that was under way changes nothing any more: the real coordinator is asked.
+        if let (Line::Answered(reply), Some(coordinator)) = (self.sites[index].line, &self.deals[deal].coordinator) {
+            let mut machine = (**coordinator).clone();
+            machine.handle(reply.input(setting, index));
+            assert_eq!(machine, **coordinator, "a branch that was left has a say");
+        }
+        self.sites[index].close();
+        self.sites[index].wanted = true;
+    }
+
+    fn serve(&mut self, setting: &Setting, index: usize, will: Will) {
+        let Line::Asked(request) = self.sites[index].line else { panic!("nothing was asked") };
+        let reply = self.sites[index].execute(setting, request, will);
+        self.sites[index].line = Line::Answered(reply);
+    }
+
+    fn hear(&mut self, setting: &Setting, index: usize) -> Result<(), Broken> {
+        let Line::Answered(reply) = self.sites[index].line else { panic!("nothing was answered") };
+        self.sites[index].line = Line::Idle;
+        if setting.bug == Some(Bug::LeftSessionsStayOpen)
+            && self.deals[index / setting.participants()].coordinator.is_none()
+        {
+            return Ok(());
+        }
+        self.tell(setting, index / setting.participants(), reply.input(setting, index))
+    }
+
+    fn cut(&mut self, setting: &Setting, index: usize) -> Result<(), Broken> {
+        let site = &mut self.sites[index];
+        let reply = match site.line {
+            Line::Asked(request) => {
+                site.late = Some(request);
+                request.unknown()
+            }
+            Line::Answered(Reply::Voted(_)) => Reply::Voted(Vote::Unknown),
+            Line::Answered(Reply::Finished(_)) => Reply::Finished(Finish::Unknown),
+            Line::Idle => {
+                site.forsake();
+                site.line = Line::Broken;
+                return Ok(());
+            }
+            Line::Broken | Line::Closed => panic!("nothing to cut"),
+        };
+        site.line = Line::Broken;
+        self.tell(setting, index / setting.participants(), reply.input(setting, index))
+    }
+
+    fn crash(&mut self, setting: &Setting) {
+        if !self.poisoned {
+            self.crashes -= 1;
+        }
+        self.up = false;
+        self.first_life = false;
+        self.poisoned = false;
+        self.forget_pass(setting);
+        for deal in &mut self.deals {
+            deal.coordinator = None;
+        }
+        for site in &mut self.sites {
+            site.close();
+            site.wanted = false;
+        }
+    }
+
+    fn reopen(&mut self, setting: &Setting, kept: u8) {
+        let mut kept = (0..8).map(|bit| kept >> bit & 1 == 1);
+        self.up = true;
+        for deal in &mut self.deals {
+            for slot in [&mut deal.commit, &mut deal.done, &mut deal.alone] {
+                if slot.is_open() {
+                    let kept = kept.next().expect("a bit for each open record");
+                    *slot = match (kept, setting.bug) {
+                        (false, _) => Slot::Absent,
+                        (true, Some(Bug::ActsOnThePageCache)) => Slot::Cached,
+                        (true, _) => Slot::Durable,
+                    };
+                }
+            }
+        }
+    }
+
+    /// What no longer makes a difference is forgotten, so that worlds that are alike look alike.
+    fn tidy(&mut self, setting: &Setting) {
+        for index in self.indices(setting) {
+            let over = self.deals[index / setting.participants()].coordinator.is_none();
+            let site = &mut self.sites[index];
+            if over && site.line != Line::Closed && setting.bug != Some(Bug::LeftSessionsStayOpen) {
+                site.close();
+            }
+            let idle = match site.late {
+                Some(Request::Prepare | Request::EndReadOnly | Request::CommitAlone) => site.state != State::Active,
+                Some(Request::Commit) => site.state != State::Prepared,
+                Some(Request::RollBack) => !matches!(site.state, State::Active | State::Prepared),
+                None => false,
+            };
+            if idle {
+                site.late = None;
+            }
+            let idle = match site.stray {
+                Some(Action::Commit | Action::RollBack) => site.state != State::Prepared,
+                Some(_) => site.witness != Witness::None,
+                None => false,
+            };
+            if idle {
+                site.stray = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Scripts for recovery. A transaction is written as its incarnation's number and its own: `1.7`; a branch with its
+//! participant: `1.7/ledger`. A participant's lineage is 1 unless said otherwise.
+//!
+//! ```text
+//! > incarnation 1 ledger orders
+//! > remember commit 1.7 ledger orders | done 1.7 | one_phase 1.7 | unsure 1.7 | live 1.7
+//! > scan ledger [lineage=2] 1.7/ledger ..       the whole list; a word that is no branch is a foreign one
+//! > scan_fails orders connection refused
+//! > want 1.7/ledger
+//! > heard 1.7/ledger committed
+//! > committed 1.7/ledger | gone 1.7/ledger | lost_sight ledger connection reset
+//! > plan
+//! > outcome 1.7 never nothing ..
+//! ```
+
+use super::Machine;
+use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, TransactionId};
+use crate::protocol::recovery::{Evidence, Memory, Observation, Plan, Recalled, Scan, outcome_of, plan};
+use crate::protocol::{CommitRecord, DecidedBranch, IncarnationRecord};
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Default)]
+pub(super) struct Script {
+    memory: Image,
+    observation: Option<Observation>,
+}
+
+#[derive(Default)]
+struct Image {
+    incarnations: BTreeMap<Incarnation, IncarnationRecord>,
+    recalled: BTreeMap<TransactionId, Recalled>,
+    live: BTreeSet<TransactionId>,
+}
+
+impl Memory for Image {
+    fn incarnation(&self, incarnation: Incarnation) -> Option<IncarnationRecord> {
+        self.incarnations.get(&incarnation).cloned()
+    }
+
+    fn is_live(&self, transaction: TransactionId) -> bool {
+        self.live.contains(&transaction)
+    }
+
+    fn recall(&self, transaction: TransactionId) -> Recalled {
+        self.recalled.get(&transaction).cloned().unwrap_or(Recalled::Nothing)
+    }
+
+    fn open_decisions(&self) -> Vec<CommitRecord> {
+        let open = self.recalled.values().filter_map(|recalled| match recalled {
+            Recalled::Decided(record) => Some(record.clone()),
+            _ => None,
+        });
+        open.collect()
+    }
+}
+
+impl Machine for Script {
+    fn say(&mut self, words: &[&str]) -> Option<Vec<String>> {
+        match words {
+            ["incarnation", number, participants @ ..] => self.open(number, participants),
+            ["remember", what, id, rest @ ..] => self.remember(what, id, rest),
+            ["scan", participant, rest @ ..] => self.scan(participant, rest),
+            ["scan_fails", participant, cause @ ..] => {
+                let cause = cause.join(" ");
+                self.observation().scanned(participant.parse().unwrap(), Scan::Failed { cause });
+            }
+            [what @ ("want" | "heard" | "committed" | "gone"), branch, evidence @ ..] => {
+                let id = self.branch(branch).unwrap();
+                match *what {
+                    "want" => self.observation().want(id),
+                    "heard" => self.observation().heard(id, parse(evidence[0])),
+                    "committed" => self.observation().committed(id),
+                    _ => self.observation().gone(id),
+                }
+            }
+            ["lost_sight", participant, cause @ ..] => {
+                self.observation().lost_sight(participant.parse().unwrap(), cause.join(" "));
+            }
+            ["new_pass"] => self.observation = None,
+            ["plan"] => {
+                self.observation();
+                let observation = self.observation.as_ref().unwrap();
+                return Some(print(&plan(&self.memory, observation)));
+            }
+            ["outcome", id, answers @ ..] => {
+                let answers: Vec<_> = answers.iter().map(|answer| parse(answer)).collect();
+                let outcome = outcome_of(&self.memory, transaction(id), &answers);
+                return Some(vec![outcome.map_or("unknown".into(), |outcome| format!("{outcome:?}"))]);
+            }
+            _ => return None,
+        }
+        Some(Vec::new())
+    }
+}
+
+impl Script {
+    /// A pass begins when it is first spoken of.
+    fn observation(&mut self) -> &mut Observation {
+        self.observation.get_or_insert_with(|| Observation::new(&self.memory))
+    }
+
+    fn open(&mut self, number: &str, participants: &[&str]) {
+        let incarnation = Incarnation(number.parse().unwrap());
+        let participants = participants.iter().map(|name| name.parse().unwrap()).collect();
+        let record = IncarnationRecord { node: "node".parse().unwrap(), incarnation, opened_at_ms: 0, participants };
+        self.memory.incarnations.insert(incarnation, record);
+    }
+
+    fn remember(&mut self, what: &str, id: &str, participants: &[&str]) {
+        let transaction = transaction(id);
+        let recalled = match what {
+            "live" => {
+                self.memory.live.insert(transaction);
+                return;
+            }
+            "commit" => Recalled::Decided(self.decision(id, participants)),
+            "done" => Recalled::Finished,
+            "one_phase" => Recalled::OnePhase,
+            "unsure" => Recalled::Unsure,
+            _ => panic!("{what} cannot be remembered"),
+        };
+        self.memory.recalled.insert(transaction, recalled);
+    }
+
+    fn decision(&self, id: &str, participants: &[&str]) -> CommitRecord {
+        let decided = |name: &&str| DecidedBranch {
+            id: self.branch(&format!("{id}/{name}")).unwrap(),
+            participant: name.parse().unwrap(),
+            lineage: Lineage(1),
+        };
+        let branches = participants.iter().map(decided).collect();
+        CommitRecord { transaction: transaction(id), branches, payload: None }
+    }
+
+    fn scan(&mut self, participant: &str, words: &[&str]) {
+        let (mut lineage, mut branches, mut foreign) = (Lineage(1), BTreeSet::new(), BTreeSet::new());
+        for word in words {
+            if let Some(other) = word.strip_prefix("lineage=") {
+                lineage = Lineage(other.parse().unwrap());
+            } else if let Some(branch) = self.branch(word) {
+                branches.insert(branch);
+            } else {
+                foreign.insert((*word).to_owned());
+            }
+        }
+        self.observation().scanned(participant.parse().unwrap(), Scan::Whole { lineage, branches, foreign });
+    }
+
+    fn branch(&self, word: &str) -> Option<BranchId> {
+        let (id, name) = word.split_once('/')?;
+        let transaction = transaction(id);
+        let participants = self.memory.incarnations.get(&transaction.incarnation).map(|record| &record.participants);
+        let position = |names: &Vec<ParticipantName>| names.iter().position(|other| other.as_str() == name);
+        let number = participants.and_then(position).unwrap_or(9);
+        Some(transaction.branch(u16::try_from(number).unwrap(), 0))
+    }
+}
+
+fn transaction(word: &str) -> TransactionId {
+    let (incarnation, sequence) = word.split_once('.').unwrap();
+    let incarnation = Incarnation(incarnation.parse().unwrap());
+    TransactionId { node: "node".parse().unwrap(), incarnation, sequence: sequence.parse().unwrap() }
+}
+
+fn parse(word: &str) -> Evidence {
+    *Evidence::ALL.iter().find(|evidence| evidence.as_str() == word).unwrap()
+}
+
+fn print(plan: &Plan) -> Vec<String> {
+    let mut lines = Vec::new();
+    for transaction in &plan.transactions {
+        let (incarnation, sequence) = (transaction.id.incarnation.0, transaction.id.sequence);
+        let (decision, action) = (transaction.history.decision(), transaction.action.as_str());
+        lines.push(format!("{incarnation}.{sequence}: decision {decision}, {:?}: {action}", transaction.outcome));
+        for branch in &transaction.branches {
+            let (sighting, evidence) = (branch.sighting.as_str(), branch.evidence.as_str());
+            let (participant, action) = (branch.participant, branch.action.as_str());
+            lines.push(format!("  {participant}: {sighting}, {evidence} -> {action} ({}) {}", branch.row, branch.why));
+        }
+        if let Some(note) = &transaction.note {
+            let name = format!("{note:?}");
+            lines.push(format!("  note {}", name.split('(').next().unwrap()));
+        }
+    }
+    lines.extend(plan.foreign.iter().map(|foreign| format!("foreign on {}: {}", foreign.participant, foreign.gid)));
+    if lines.is_empty() {
+        lines.push("(nothing to do)".into());
+    }
+    lines.extend(plan.unscanned.iter().map(|lost| format!("not scanned: {} ({})", lost.participant, lost.cause)));
+    lines
+}
