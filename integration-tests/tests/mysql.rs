@@ -728,6 +728,31 @@ each_mysql! {
     }
 }
 
+/// With `xa_detach_on_prepare` off MySQL holds a branch to its session as MariaDB does.
+#[test]
+fn mysql_without_detach() {
+    if !servers::is_available(Flavor::MySql) {
+        return;
+    }
+    servers::runtime().block_on(async {
+        let options = servers::options().with("xa_detach_on_prepare", "OFF");
+        let server = servers::start_with(Flavor::MySql, options).await;
+        let bench = Bench::with(&server, "pool_size = 2").await;
+        let (mut commit, mut held) = (bench.begin().await, bench.begin().await);
+        insert(&*commit, 1).await.unwrap();
+        insert(&*held, 2).await.unwrap();
+        assert_answer(&commit.prepare().await, Vote::Prepared);
+        assert_answer(&held.prepare().await, Vote::Prepared);
+        assert_answer(&commit.commit().await, Finish::Done);
+        let id = held.id();
+        assert_answer(&bench.mysql.roll_back(&id).await, Finish::Unknown);
+        assert_eq!(bench.ask(&id, Question::Fence).await, Evidence::Blocked);
+        assert!(bench.mysql.end_session(id.session()).await.unwrap());
+        assert_answer(&bench.mysql.roll_back(&id).await, Finish::Done);
+        assert_eq!(bench.rows().await, [1]);
+    });
+}
+
 /// Runs the texts; `FAIL` is one that fails.
 async fn run_all(branch: &dyn Branch, texts: &[&str]) {
     for text in texts {

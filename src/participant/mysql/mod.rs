@@ -38,7 +38,7 @@ pub use self::lent::{Lent, MysqlBranch};
 
 use self::branch::{Common, XaBranch};
 use self::control::Control;
-use self::error::{DUPLICATE_KEY, LOCK_WAIT_TIMEOUT, MyError, XA_DUPLICATE, explain};
+use self::error::{DUPLICATE_KEY, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, MyError, XA_DUPLICATE, explain};
 use self::session::{Connector, Lease, Product, Sessions, Slots};
 use self::setup::Setup;
 use self::sql::{Sql, Step};
@@ -229,10 +229,15 @@ impl Mysql {
         }
         let doing = "cannot ask the witness table";
         if question == Question::Fence {
+            // First without waiting: InnoDB waits for a lock a whole second at least, and holds up the other calls.
+            match self.control.run(doing, &self.sql.try_lock(branch)).await? {
+                Err(error) if is_lock_timeout(&error) => return Ok(Evidence::Blocked),
+                _ => {}
+            }
             match self.control.run(doing, &self.sql.fence(branch)).await? {
                 Ok(()) => return Ok(Evidence::Never),
                 Err(error) if error::code(&error) == Some(DUPLICATE_KEY) => {}
-                Err(error) if error::code(&error) == Some(LOCK_WAIT_TIMEOUT) => return Ok(Evidence::Blocked),
+                Err(error) if is_lock_timeout(&error) => return Ok(Evidence::Blocked),
                 Err(error) => return Err(explain(self.name(), doing, error)),
             }
         }
@@ -244,6 +249,11 @@ impl Mysql {
         }
         Ok(evidence)
     }
+}
+
+/// Whether somebody else holds the row: MySQL has a number of its own for a lock that is not waited for.
+fn is_lock_timeout(error: &MyError) -> bool {
+    matches!(error::code(error), Some(LOCK_WAIT_TIMEOUT | LOCK_NOWAIT))
 }
 
 /// The driver's options and the database. What the URL holds is never shown: it may be a password.

@@ -247,6 +247,11 @@ impl Sql {
         insert_witness(&self.witness, &branch.into(), Kind::Fence)
     }
 
+    /// Fails at once when somebody is at work on the witness.
+    pub(super) fn try_lock(&self, branch: &BranchId) -> String {
+        format!("{} FOR UPDATE NOWAIT", self.look(branch))
+    }
+
     pub(super) fn look(&self, branch: &BranchId) -> String {
         look(&self.witness, &branch.into())
     }
