@@ -30,8 +30,12 @@ impl World {
     }
 
     async fn try_open(&self, extra: &str) -> Result<Bridge> {
+        self.open_with(extra, true).await
+    }
+
+    async fn open_with(&self, extra: &str, witness: bool) -> Result<Bridge> {
         let memory = |name: &str, server: &Arc<MemoryServer>| -> Arc<dyn Participant> {
-            Arc::new(Memory::new(name.parse().unwrap(), server.clone(), true))
+            Arc::new(Memory::new(name.parse().unwrap(), server.clone(), witness))
         };
         let participants = vec![memory("left", &self.left), memory("right", &self.right)];
         Bridge::open_with(self.config(extra), participants).await
@@ -682,5 +686,45 @@ fn a_closed_bridge_still_answers() {
         bridge.close().await.unwrap();
         world.right.disarm(Step::Register);
         assert_eq!(bridge.outcome(earlier.unwrap()).await.unwrap(), Outcome::InDoubt);
+    });
+}
+
+/// A witness that is switched on says nothing of branches that were begun without.
+#[test]
+fn a_missing_witness_accuses_no_branch_that_never_had_one() {
+    let world = World::new();
+    let copy = TempDir::new().unwrap();
+    let copy_journal = |from: &TempDir, to: &TempDir| {
+        for entry in std::fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), to.path().join(entry.file_name())).unwrap();
+        }
+    };
+    let mut ids = None;
+    crashed(async || {
+        let bridge = world.open_with("", false).await.unwrap();
+        for server in [&world.left, &world.right] {
+            (0..1000).for_each(|_| server.arm(Step::List, Fault::LoseRequest));
+        }
+        // Committed on both sides; the answer is lost, and nobody looks what became of it.
+        let decided = write_both(&bridge).await;
+        world.right.arm(Step::Commit, Fault::LoseAnswer);
+        let decided = decided.commit().await.unwrap().id;
+        let alone = bridge.begin().await.unwrap();
+        write(&alone, "left", 2, 10).await.unwrap();
+        // What is noted from here on is lost with the process.
+        copy_journal(&world.journal, &copy);
+        ids = Some((decided, alone.commit().await.unwrap().id));
+    });
+    copy_journal(&copy, &world.journal);
+    world.left.disarm(Step::List);
+    world.right.disarm(Step::List);
+    let (decided, alone) = ids.unwrap();
+    Runtime::new().unwrap().block_on(async {
+        let bridge = world.open().await;
+        assert_eq!((bridge.status().damaged, bridge.status().in_doubt), (0, 0));
+        assert_eq!(bridge.outcome(decided).await.unwrap(), Outcome::Committed);
+        assert_eq!(world.left.value(2), Some(10));
+        assert_eq!(bridge.outcome(alone).await.unwrap(), Outcome::InDoubt, "there is no proof either way");
     });
 }

@@ -229,6 +229,10 @@ impl Mysql {
         }
         let doing = "cannot ask the witness table";
         if question == Question::Fence {
+            let known = self.look(branch).await?;
+            if known != Evidence::Nothing {
+                return Ok(known);
+            }
             // First without waiting: InnoDB waits for a lock a whole second at least, and holds up the other calls.
             match self.control.run(doing, &self.sql.try_lock(branch)).await? {
                 Err(error) if is_lock_timeout(&error) => return Ok(Evidence::Blocked),
@@ -241,13 +245,18 @@ impl Mysql {
                 Err(error) => return Err(explain(self.name(), doing, error)),
             }
         }
-        let kind = self.control.row::<String>(doing, &self.sql.look(branch)).await?;
-        let evidence = witness::evidence(kind.as_deref()).map_err(|error| error.at(self.name()))?;
+        let evidence = self.look(branch).await?;
         if question == Question::Fence && evidence == Evidence::Nothing {
             // The row that the fence met is gone again: no answer, rather than a wrong one.
             return Err(self.connector.unavailable("the witness changed while it was asked for"));
         }
         Ok(evidence)
+    }
+
+    /// What the witness table says, as it is committed now.
+    async fn look(&self, branch: &BranchId) -> Result<Evidence> {
+        let kind = self.control.row::<String>("cannot ask the witness table", &self.sql.evidence(branch)).await?;
+        witness::evidence(kind.as_deref()).map_err(|error| error.at(self.name()))
     }
 }
 

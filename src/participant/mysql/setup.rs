@@ -202,6 +202,15 @@ impl Setup<'_> {
         }
         let lineage = self.init().await?;
         self.rights().await?;
+        if !self.sql.witness_on {
+            let doing = "cannot say that no witness is kept";
+            match self.control.run(doing, &self.sql.off(registration)).await? {
+                Err(error) if error::code(&error) != Some(DUPLICATE_KEY) => {
+                    return Err(explain(self.name, doing, error));
+                }
+                _ => {}
+            }
+        }
         self.insert(registration, lineage, slots).await?;
         Ok(lineage)
     }

@@ -249,11 +249,23 @@ impl Sql {
 
     /// Fails at once when somebody is at work on the witness.
     pub(super) fn try_lock(&self, branch: &BranchId) -> String {
-        format!("{} FOR UPDATE NOWAIT", self.look(branch))
+        format!("{} FOR UPDATE NOWAIT", look(&self.witness, &branch.into()))
     }
 
-    pub(super) fn look(&self, branch: &BranchId) -> String {
-        look(&self.witness, &branch.into())
+    /// The kind of a branch's witness, or that its incarnation kept none.
+    pub(super) fn evidence(&self, branch: &BranchId) -> String {
+        let Key { incarnation, sequence, branch } = branch.into();
+        format!(
+            "SELECT kind FROM {} WHERE incarnation = {incarnation} AND branch = {branch} \
+             AND sequence IN (0, {sequence}) ORDER BY sequence = 0 LIMIT 1",
+            self.witness
+        )
+    }
+
+    /// Says that the branches of an incarnation leave no witness.
+    pub(super) fn off(&self, registration: &Registration) -> String {
+        let key = Key::of_incarnation(registration.incarnation, registration.participant);
+        insert_witness(&self.witness, &key, Kind::Off)
     }
 
     pub(super) fn lineage(&self) -> String {

@@ -203,7 +203,7 @@ impl Postgres {
             Question::Look => None,
             Question::Fence => Some(self.sql.fence(branch)),
         };
-        let look = self.sql.look(branch);
+        let look = self.sql.evidence(branch);
         let run = |client: Arc<Client>| async move {
             let fenced = async {
                 match &fence {

@@ -166,3 +166,18 @@ pub async fn an_ended_session_leaves_its_promise<H: Harness>(harness: &H) {
     bench.commit_from_outside(&id).await;
     assert_eq!(harness.value(1).await, Some(10));
 }
+
+/// A witness that is switched on says nothing of branches that were begun without one, and fences none of them.
+pub async fn a_missing_witness_accuses_nobody<H: Harness>(harness: &H) {
+    let without = Bench::with(harness, Setup { witness: false, ..Setup::default() }).await;
+    let mut branch = without.begin_and_write(1, 10).await;
+    assert_answer(&branch.prepare().await, Vote::Prepared);
+    let with = Bench::new(harness).await;
+    for question in [Question::Look, Question::Fence, Question::Look] {
+        assert_eq!(with.ask(&branch.id(), question).await, Evidence::Off);
+    }
+    assert_answer(&branch.commit().await, Finish::Done);
+    assert_eq!(with.ask(&branch.id(), Question::Fence).await, Evidence::Off);
+    let ours = with.transaction().branch(0, 0);
+    assert_eq!(with.ask(&ours, Question::Fence).await, Evidence::Never, "its own are as ever");
+}
