@@ -201,9 +201,13 @@ impl Resolver {
         Pass { view, found, left: plan }
     }
 
-    /// Asks for what this incarnation's coordinators could not find out: a single writer's lost answer.
+    /// Asks for what this incarnation's coordinators could not find out: a single writer's lost answer, and whether a
+    /// prepare without an answer is still to come.
     fn want_unsettled(&self, observation: &mut Observation) {
         let Store::Live(engine) = &self.store else { return };
+        for branch in engine.live.left() {
+            observation.want(branch);
+        }
         for (sequence, _) in engine.live.in_doubt() {
             for (_, branch) in questions(&self.store, engine.id(sequence)) {
                 observation.want(branch);
@@ -396,5 +400,8 @@ fn settle(engine: &Engine, plan: &Plan) {
         if ours && settled && (recorded || transaction.outcome == Outcome::RolledBack) {
             engine.live.settle(transaction.id.sequence);
         }
+    }
+    for branch in plan.branches().filter(|branch| branch.action.is_final()) {
+        engine.live.found(&branch.id);
     }
 }

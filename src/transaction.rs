@@ -419,7 +419,7 @@ impl Inner {
             let ends = enlisted.iter().map(|e| engine.end_session(e.info.participant, e.branch.id().session()));
             futures_util::future::join_all(ends).await;
             drop(enlisted);
-            engine.live.end(id.sequence, Outcome::RolledBack);
+            engine.live.end(id.sequence, Outcome::RolledBack, Vec::new());
         });
     }
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::error::Error;
 use crate::participant::memory::{Fault, Memory, MemoryServer, MemorySession, Step};
+use crate::participant::{Evidence, Question};
 use crate::protocol::Acknowledge;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
@@ -727,4 +728,43 @@ fn a_missing_witness_accuses_no_branch_that_never_had_one() {
         assert_eq!(world.left.value(2), Some(10));
         assert_eq!(bridge.outcome(alone).await.unwrap(), Outcome::InDoubt, "there is no proof either way");
     });
+}
+
+/// A prepare that nobody answered may still be on its way when recovery looks: the fence stops it.
+#[tokio::test]
+async fn a_branch_that_was_left_is_fenced() {
+    let world = World::new();
+    let bridge = world.open().await;
+    let tx = bridge.begin_with(Options::new().timeout(Duration::from_millis(60))).await.unwrap();
+    tokio::try_join!(write(&tx, "left", 1, 10), write(&tx, "right", 1, 20)).unwrap();
+    let late = tx.id().branch(1, 0);
+    world.right.arm(Step::Prepare, Fault::Hang);
+    assert_eq!(tx.commit().await.unwrap_err().outcome(), Outcome::RolledBack);
+    let right = bridge.engine.members[1].participant.clone();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while right.ask(&late, Question::Look).await.unwrap() != Evidence::Never {
+        assert!(tokio::time::Instant::now() < deadline, "no fence");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert_eq!((bridge.status().in_doubt, bridge.status().damaged), (0, 0));
+}
+
+/// Recovery rolls back what is left of a damaged transaction; that makes it no rolled back one.
+#[tokio::test]
+async fn damage_is_not_forgotten_when_the_rest_is_rolled_back() {
+    for fault in [Fault::LoseRequest, Fault::LoseAnswer] {
+        let world = World::new();
+        let bridge = world.open().await;
+        let tx = write_both(&bridge).await;
+        tx.branch::<MemorySession>("left").await.unwrap().end(true).unwrap();
+        world.right.arm(Step::RollBack, fault);
+        let error = tx.commit().await.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::Damaged);
+        eventually("the resolver has passed", || {
+            !world.right.is_locked(1) && bridge.engine.live.left().is_empty() && bridge.status().running == 0
+        })
+        .await;
+        assert_eq!(bridge.outcome(error.id()).await.unwrap(), Outcome::Damaged, "{fault:?}");
+        assert_eq!((bridge.status().damaged, world.left.value(1)), (1, Some(10)));
+    }
 }

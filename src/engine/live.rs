@@ -1,5 +1,6 @@
 //! The transactions of the running incarnation: which are still at work, and which ended without a certain outcome.
 
+use crate::id::BranchId;
 use crate::protocol::Outcome;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,6 +24,8 @@ struct State {
     closing: bool,
     /// Ended, but [`Outcome::InDoubt`] or [`Outcome::Damaged`].
     unsettled: BTreeMap<u64, (Outcome, Instant)>,
+    /// Branches of aborted transactions that may be prepared yet, by a request that is still on its way.
+    left: BTreeSet<BranchId>,
 }
 
 /// What is known of one of this incarnation's transactions, the journal aside.
@@ -62,9 +65,13 @@ impl Live {
         self.state().closing = true;
     }
 
-    /// The coordinator is done. To be called after the journal has what it is to know.
-    pub fn end(&self, sequence: u64, outcome: Outcome) {
+    /// The coordinator is done, and has left these branches. To be called after the journal has what it is to know.
+    pub fn end(&self, sequence: u64, outcome: Outcome, left: Vec<BranchId>) {
         let mut state = self.state();
+        // Of a decision the journal remembers the branches, of a transaction in doubt all of them are asked about.
+        if matches!(outcome, Outcome::RolledBack | Outcome::Damaged) {
+            state.left.extend(left);
+        }
         let was_running = state.running.remove(&sequence);
         assert!(was_running, "a transaction ends once");
         if matches!(outcome, Outcome::InDoubt | Outcome::Damaged) {
@@ -75,9 +82,23 @@ impl Live {
         }
     }
 
-    /// The outcome of an unsettled transaction has been found.
+    /// The outcome of a transaction in doubt has been found. Damage stays: what the application ended by itself is in
+    /// nobody's memory but this.
     pub fn settle(&self, sequence: u64) {
-        self.state().unsettled.remove(&sequence);
+        let mut state = self.state();
+        if matches!(state.unsettled.get(&sequence), Some((Outcome::InDoubt, _))) {
+            state.unsettled.remove(&sequence);
+        }
+    }
+
+    /// The branches that were left, until they are [`found`](Self::found).
+    pub fn left(&self) -> BTreeSet<BranchId> {
+        self.state().left.clone()
+    }
+
+    /// What became of a branch that was left is certain now.
+    pub fn found(&self, branch: &BranchId) {
+        self.state().left.remove(branch);
     }
 
     pub fn standing(&self, sequence: u64) -> Standing {
@@ -136,8 +157,8 @@ mod tests {
         let (first, second) = (live.begin().unwrap(), live.begin().unwrap());
         assert_eq!((first, second), (1, 2));
         assert_eq!(live.standing(first), Standing::Running);
-        live.end(first, Outcome::RolledBack);
-        live.end(second, Outcome::InDoubt);
+        live.end(first, Outcome::RolledBack, Vec::new());
+        live.end(second, Outcome::InDoubt, Vec::new());
         assert_eq!(live.standing(first), Standing::Ended);
         assert_eq!(live.standing(second), Standing::Unsettled(Outcome::InDoubt));
         live.settle(second);
@@ -157,7 +178,7 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
         live.refuse_new();
-        live.end(sequence, Outcome::Committed);
+        live.end(sequence, Outcome::Committed, Vec::new());
         waiting.await.unwrap();
         assert_eq!(live.begin(), None, "what is idle and refuses stays idle");
     }

@@ -105,10 +105,7 @@ impl World {
             }
         }
         for index in self.indices(setting) {
-            if matches!(
-                actions[index],
-                Some(Action::Nothing | Action::Finish | Action::FinishUnproven | Action::Damage)
-            ) {
+            if actions[index].is_some_and(Action::is_final) {
                 self.sites[index].wanted = false;
             }
         }

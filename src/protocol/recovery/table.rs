@@ -182,6 +182,11 @@ impl Action {
         }
     }
 
+    /// Whether nobody need ask any more what became of the branch.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Nothing | Self::Finish | Self::FinishUnproven | Self::Damage)
+    }
+
     /// Whether it sends something to a participant.
     pub fn is_work(self) -> bool {
         matches!(self, Self::RollBack | Self::Commit | Self::Ask)
