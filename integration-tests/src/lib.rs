@@ -8,6 +8,7 @@
 //! which `scripts/test` counts what ran where.
 
 pub mod conformance;
+pub mod proxy;
 pub mod servers;
 
 /// One test for each server: `each_server! { async fn name(flavor) { .. } }`, with [`Flavor`](servers::Flavor).
