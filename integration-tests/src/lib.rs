@@ -10,6 +10,7 @@
 pub mod conformance;
 pub mod proxy;
 pub mod servers;
+pub mod world;
 
 /// One test for each server: `each_server! { async fn name(flavor) { .. } }`, with [`Flavor`](servers::Flavor).
 #[macro_export]

@@ -228,8 +228,8 @@ impl On<'_> {
         self.arm(Fault::Hold, Place::Before)
     }
 
-    /// Delivers the message; from then on a black hole until [`Rule::release`]. Fires when it is delivered, which is
-    /// before the server has acted.
+    /// Delivers the message and what follows it, but no answer until [`Rule::release`]. Fires when it is delivered,
+    /// which is before the server has acted.
     pub fn hold_answer(self) -> Rule {
         self.arm(Fault::Hold, Place::After)
     }

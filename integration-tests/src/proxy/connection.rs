@@ -29,7 +29,7 @@ async fn serve(shared: Arc<Shared>, client: TcpStream, mut state: watch::Receive
         server.set_nodelay(true)?;
         let number = shared.next_connection.fetch_add(1, Ordering::Relaxed);
         let framing = Framing::new(shared.flavor, number);
-        Connection { shared: &shared, client, server, framing, unsent: Vec::new() }.run().await
+        Connection { shared: &shared, client, server, framing, unsent: Vec::new(), withheld: None }.run().await
     };
     tokio::select! {
         // An error means that one of the two has gone: both ends are closed, as the other would see it.
@@ -45,6 +45,18 @@ struct Connection<'a> {
     framing: Framing,
     /// What came from the client and is not yet a whole message.
     unsent: Vec<u8>,
+    /// Answers are withheld until this is true.
+    withheld: Option<watch::Receiver<bool>>,
+}
+
+/// Waits until answers may pass again.
+async fn released(withheld: &mut Option<watch::Receiver<bool>>) {
+    if let Some(until) = withheld {
+        // A rule that is gone without a release holds for ever.
+        if until.wait_for(|released| *released).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 /// Whether a connection goes on.
@@ -66,7 +78,8 @@ impl Connection<'_> {
                         return Ok(());
                     }
                 }
-                read = self.server.read(&mut answer) => {
+                () = released(&mut self.withheld), if self.withheld.is_some() => self.withheld = None,
+                read = self.server.read(&mut answer), if self.withheld.is_none() => {
                     let read = read?;
                     if read == 0 {
                         return Ok(());
@@ -142,9 +155,13 @@ impl Connection<'_> {
                 Ok(Next::Goes)
             }
             Fault::Hold => {
-                let mut released = rule.released.subscribe();
-                // The sender is in the rule, which outlives this wait.
-                let _ = released.wait_for(|released| *released).await;
+                let until = rule.released.subscribe();
+                let mut hold = Some(until);
+                if rule.place == Place::Before {
+                    released(&mut hold).await;
+                } else {
+                    self.withheld = hold;
+                }
                 Ok(Next::Goes)
             }
         }
