@@ -29,7 +29,8 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) {
             let path = entry.unwrap().path();
             // Whole folders and files of tests are not the product.
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            let is_test = ["tests", "tests.rs", "explorer", "transcripts", "fixtures", "testscripts"].contains(&name.as_str());
+            let is_test =
+                ["tests", "tests.rs", "explorer", "transcripts", "fixtures", "testscripts"].contains(&name.as_str());
             if !is_test && (path.is_dir() || name.ends_with(".rs")) {
                 collect(&path, files);
             }

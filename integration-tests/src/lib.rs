@@ -7,6 +7,7 @@
 //! [`each_pair!`]: they end in `::postgres`, `::mariadb`, `::mysql`, `::postgres_mariadb` or `::postgres_mysql`, by
 //! which `scripts/test` counts what ran where.
 
+pub mod application;
 pub mod conformance;
 pub mod proxy;
 pub mod servers;

@@ -98,8 +98,8 @@ struct Armed {
 
 /// A rule in the making: on which message.
 #[must_use]
-pub struct On<'a> {
-    proxy: &'a Proxy,
+pub struct On {
+    shared: Arc<Shared>,
     text: String,
     nth: u32,
     stay_down: bool,
@@ -144,8 +144,8 @@ impl Proxy {
     }
 
     /// Begins a rule: on the next message that contains this text.
-    pub fn on(&self, text: &str) -> On<'_> {
-        On { proxy: self, text: text.to_owned(), nth: 1, stay_down: false, every: false }
+    pub fn on(&self, text: &str) -> On {
+        On { shared: self.shared.clone(), text: text.to_owned(), nth: 1, stay_down: false, every: false }
     }
 
     /// Closes every connection and takes no new one until [`up`](Self::up): what is held is lost.
@@ -181,7 +181,7 @@ impl Drop for Proxy {
     }
 }
 
-impl On<'_> {
+impl On {
     /// Not the first such message but the n-th, counted from 1.
     pub fn nth(mut self, n: u32) -> Self {
         assert!(n > 0, "messages are counted from 1");
@@ -260,8 +260,8 @@ impl On<'_> {
             fired: watch::Sender::new(0),
             released: watch::Sender::new(false),
         });
-        lock(&self.proxy.shared.rules).push(armed.clone());
-        Rule { armed, shared: self.proxy.shared.clone() }
+        lock(&self.shared.rules).push(armed.clone());
+        Rule { armed, shared: self.shared }
     }
 }
 
@@ -273,7 +273,7 @@ impl Rule {
     pub async fn fired(&self) {
         let mut fired = self.armed.fired.subscribe();
         let waited = tokio::time::timeout(PATIENCE, fired.wait_for(|times| *times > 0)).await;
-        assert!(waited.is_ok(), "no message with {:?} came:\n{:#?}", self.armed.text, lock(&self.shared.messages));
+        assert!(waited.is_ok(), "no message with {:?} came; the last ones:\n{}", self.armed.text, self.shared.tail());
     }
 
     /// How often it has fired.
@@ -295,6 +295,14 @@ impl Rule {
 impl Shared {
     fn sever(&self, is_down: bool) {
         self.state.send_modify(|state| *state = State { is_down, severed: state.severed + 1 });
+    }
+
+    /// The last messages, for people.
+    fn tail(&self) -> String {
+        let messages = lock(&self.messages);
+        let last = messages.iter().rev().filter(|message| !message.text.is_empty()).take(20);
+        let lines: Vec<_> = last.map(|message| format!("{}: {}", message.connection, message.text)).collect();
+        lines.join("\n")
     }
 
     /// The first rule whose turn it is at this message. Each counts for itself.

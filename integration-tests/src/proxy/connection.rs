@@ -29,7 +29,9 @@ async fn serve(shared: Arc<Shared>, client: TcpStream, mut state: watch::Receive
         server.set_nodelay(true)?;
         let number = shared.next_connection.fetch_add(1, Ordering::Relaxed);
         let framing = Framing::new(shared.flavor, number);
-        Connection { shared: &shared, client, server, framing, unsent: Vec::new(), withheld: None }.run().await
+        Connection { shared: &shared, client, server, framing, unsent: Vec::new(), withheld: None, cut_after: None }
+            .run()
+            .await
     };
     tokio::select! {
         // An error means that one of the two has gone: both ends are closed, as the other would see it.
@@ -47,6 +49,8 @@ struct Connection<'a> {
     unsent: Vec<u8>,
     /// Answers are withheld until this is true.
     withheld: Option<watch::Receiver<bool>>,
+    /// So many bytes more of the server's may pass; then the rule has fired, and this ends.
+    cut_after: Option<(usize, Arc<Armed>)>,
 }
 
 /// Waits until answers may pass again.
@@ -84,7 +88,9 @@ impl Connection<'_> {
                     if read == 0 {
                         return Ok(());
                     }
-                    self.client.write_all(&answer[..read]).await?;
+                    if let Next::Ends = self.pass_answer(&answer[..read]).await? {
+                        return Ok(());
+                    }
                 }
             }
         }
@@ -106,6 +112,20 @@ impl Connection<'_> {
         Ok(Next::Goes)
     }
 
+    async fn pass_answer(&mut self, bytes: &[u8]) -> io::Result<Next> {
+        let Some((left, rule)) = &mut self.cut_after else {
+            return self.client.write_all(bytes).await.map(|()| Next::Goes);
+        };
+        let part = bytes.len().min(*left);
+        *left -= part;
+        self.client.write_all(&bytes[..part]).await?;
+        if *left > 0 {
+            return Ok(Next::Goes);
+        }
+        rule.fire(self.shared);
+        Ok(Next::Ends)
+    }
+
     fn note(&self, message: Message) -> Option<Arc<Armed>> {
         let rule = self.shared.rule_for(&message);
         lock(&self.shared.messages).push(message);
@@ -116,7 +136,7 @@ impl Connection<'_> {
         self.server.write_all(bytes).await
     }
 
-    async fn fail(&mut self, rule: &Armed, bytes: &[u8]) -> io::Result<Next> {
+    async fn fail(&mut self, rule: &Arc<Armed>, bytes: &[u8]) -> io::Result<Next> {
         match rule.place {
             Place::Before => {
                 let next = self.stop(rule).await?;
@@ -127,8 +147,13 @@ impl Connection<'_> {
             }
             Place::After => {
                 self.deliver(bytes).await?;
-                if let Fault::Cut | Fault::Reset = rule.fault {
-                    self.await_the_end().await?;
+                match rule.fault {
+                    Fault::Cut | Fault::Reset => self.await_the_end().await?,
+                    Fault::Truncate(bytes) => {
+                        self.cut_after = Some((bytes, rule.clone()));
+                        return Ok(Next::Goes);
+                    }
+                    Fault::Hold | Fault::Delay(_) => {}
                 }
                 self.stop(rule).await
             }
@@ -141,11 +166,6 @@ impl Connection<'_> {
             // Closed with time 0 to linger, a socket is reset.
             self.client.set_zero_linger()?;
             self.server.set_zero_linger()?;
-        }
-        if let Fault::Truncate(bytes) = rule.fault {
-            let mut part = vec![0; bytes];
-            self.server.read_exact(&mut part).await?;
-            self.client.write_all(&part).await?;
         }
         rule.fire(self.shared);
         match rule.fault {
