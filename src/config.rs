@@ -160,15 +160,17 @@ impl ParticipantConfig {
     /// The URL for people: without its password, wherever the driver takes one.
     pub fn url_without_password(&self) -> String {
         let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
-        let rest = rest.split('?').next().unwrap_or_default();
-        match rest.rsplit_once('@') {
+        let (authority, query) = rest.split_once('?').unwrap_or((rest, ""));
+        match authority.rsplit_once('@') {
+            // A question mark may be part of the password.
+            _ if query.contains('@') => format!("{scheme}://(hidden)"),
             Some((user, host)) => {
                 let user = user.split(':').next().unwrap_or_default();
                 format!("{scheme}://{user}@{host}")
             }
             // Key-value strings of PostgreSQL hold `password=`: show nothing of them.
             None if scheme.is_empty() => String::from("(hidden)"),
-            None => format!("{scheme}://{rest}"),
+            None => format!("{scheme}://{authority}"),
         }
     }
 
@@ -402,6 +404,8 @@ mod tests {
         };
         assert_eq!(url("mysql://app:p@ss:w@db2:3306/orders?x=y"), "mysql://app@db2:3306/orders");
         assert_eq!(url("mysql://db2/orders"), "mysql://db2/orders");
+        assert_eq!(url("mysql://app:sec?ret@db2/orders"), "mysql://(hidden)");
+        assert_eq!(url("postgresql://db1/ledger?password=secret"), "postgresql://db1/ledger");
         assert_eq!(url("host=db1 password=secret"), "(hidden)");
     }
 }

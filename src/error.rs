@@ -40,7 +40,6 @@ pub enum ErrorKind {
 }
 
 /// An error of Handfast. [`kind`](Self::kind) says what to do, `Display` says what happened and to whom.
-#[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
     participant: Option<ParticipantName>,
@@ -104,8 +103,31 @@ impl fmt::Display for Error {
     }
 }
 
+/// What a program prints whose `main` returns the error: the kind and the whole chain.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.kind, self.chain())
+    }
+}
+
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.source.as_ref().map(|source| &**source as &(dyn StdError + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_tells_whom_it_concerns_and_its_causes_once() {
+        let cause = std::io::Error::other("connection refused");
+        let error = Error::new(ErrorKind::Unavailable, "cannot connect").at("ledger".parse().unwrap()).because(cause);
+        assert_eq!(error.to_string(), "ledger: cannot connect");
+        assert_eq!(error.chain(), "ledger: cannot connect: connection refused");
+        assert_eq!(format!("{error:?}"), "Unavailable: ledger: cannot connect: connection refused");
+        let outer = Error::new(ErrorKind::Unavailable, "gave up: connection refused").because(error);
+        assert_eq!(outer.chain(), "gave up: connection refused: ledger: cannot connect");
     }
 }

@@ -8,18 +8,19 @@
 //! The same passes serve a running bridge (in the background), the tool's `recover` (with the journal locked) and its
 //! `list` (reading beside a running application, changing nothing).
 
+mod pass;
 mod status;
 mod store;
 
-pub(crate) use status::Found;
+pub use pass::{Pass, Seen, View};
 pub use status::{ParticipantStatus, Status};
 
-use crate::bridge::{Member, Shared, Standing, jittered, opening};
 use crate::config::{Config, RecoveryConfig};
+use crate::engine::{Engine, Member, Standing, jittered, opening};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Lineage, ParticipantName, TransactionId};
 use crate::journal::{self, Journal, Verdict};
-use crate::participant::{self, Answer, Participant, Question, Sighted, Sighting};
+use crate::participant::{self, Answer, Participant, Question, Sighted};
 use crate::protocol::recovery::{
     self, Action, BranchPlan, Evidence, Memory, Observation, Plan, Scan, outcome_of, questions,
 };
@@ -39,49 +40,6 @@ pub struct Resolver {
     store: Store,
     participants: Vec<Arc<dyn Participant>>,
     settings: RecoveryConfig,
-}
-
-/// What one look at every participant showed.
-#[derive(Debug)]
-pub struct View {
-    /// What recovery plans from.
-    pub observation: Observation,
-    /// The same for people.
-    pub participants: Vec<Seen>,
-}
-
-/// One pass.
-#[derive(Debug)]
-pub struct Pass {
-    /// What every participant showed, brought up to date by what was heard.
-    pub view: View,
-    /// What was to be done.
-    pub found: Plan,
-    /// What remains: waiting, damage, and what is at rest.
-    pub left: Plan,
-}
-
-impl Pass {
-    /// Whether nothing is left to be done or waited for, and every participant was scanned.
-    pub fn is_complete(&self) -> bool {
-        let open = self.left.transactions.iter().any(|transaction| status::is_open(transaction.action));
-        !open && self.view.participants.iter().all(|seen| seen.trouble.is_none())
-    }
-}
-
-/// A participant as one look found it.
-#[derive(Debug)]
-pub struct Seen {
-    /// Its configured name.
-    pub name: ParticipantName,
-    /// Its kind: `postgres`, `mysql`, `mariadb`.
-    pub kind: &'static str,
-    /// Product, version and address, when it answered.
-    pub server: Option<String>,
-    /// Its prepared branches, when it answered with the whole list.
-    pub sightings: Vec<Sighting>,
-    /// Why it could not be scanned.
-    pub trouble: Option<Error>,
 }
 
 impl Resolver {
@@ -110,10 +68,10 @@ impl Resolver {
     }
 
     /// The resolver of a running bridge.
-    pub(crate) fn live(shared: Arc<Shared>) -> Self {
-        let participants = shared.members.iter().map(|member| member.participant.clone()).collect();
-        let settings = shared.recovery.clone();
-        Self::new(Store::Live(shared), participants, settings)
+    pub(crate) fn live(engine: Arc<Engine>) -> Self {
+        let participants = engine.members.iter().map(|member| member.participant.clone()).collect();
+        let settings = engine.recovery.clone();
+        Self::new(Store::Live(engine), participants, settings)
     }
 
     fn new(store: Store, participants: Vec<Arc<dyn Participant>>, settings: RecoveryConfig) -> Self {
@@ -180,9 +138,9 @@ impl Resolver {
 
     /// The lineage of the data behind a participant's name, which has to be the one that the journal knows.
     async fn identified(&self, participant: &dyn Participant, server: &mut Option<String>) -> Result<Lineage> {
-        if let Some((shared, member)) = self.member(participant.name()) {
+        if let Some((engine, member)) = self.member(participant.name()) {
             // Also registers this incarnation with a participant that could not be reached before.
-            shared.ready(member).await?;
+            engine.ready(member).await?;
         }
         let found = participant.identify().await?;
         *server = Some(found.description.clone());
@@ -202,9 +160,9 @@ impl Resolver {
         }
     }
 
-    fn member(&self, name: ParticipantName) -> Option<(&Arc<Shared>, &Member)> {
-        let Store::Live(shared) = &self.store else { return None };
-        shared.members.iter().find(|member| member.name == name).map(|member| (shared, member))
+    fn member(&self, name: ParticipantName) -> Option<(&Arc<Engine>, &Member)> {
+        let Store::Live(engine) = &self.store else { return None };
+        engine.members.iter().find(|member| member.name == name).map(|member| (engine, member))
     }
 
     /// What is to be done about what was seen.
@@ -237,18 +195,18 @@ impl Resolver {
         for note in plan.notes() {
             journal.note(note.clone());
         }
-        if let Store::Live(shared) = &self.store {
-            settle(shared, &plan);
-            shared.found.update(&plan, &view);
+        if let Store::Live(engine) = &self.store {
+            settle(engine, &plan);
+            pass::remember(engine, &plan, &view);
         }
         Pass { view, found, left: plan }
     }
 
     /// Asks for what this incarnation's coordinators could not find out: a single writer's lost answer.
     fn want_unsettled(&self, observation: &mut Observation) {
-        let Store::Live(shared) = &self.store else { return };
-        for (sequence, _) in shared.live.in_doubt() {
-            for (_, branch) in questions(&self.store, shared.id(sequence)) {
+        let Store::Live(engine) = &self.store else { return };
+        for (sequence, _) in engine.live.in_doubt() {
+            for (_, branch) in questions(&self.store, engine.id(sequence)) {
                 observation.want(branch);
             }
         }
@@ -339,13 +297,13 @@ impl Resolver {
     /// Passes for ever: at once when something was left, with growing pauses while something is pending, else at
     /// the configured interval.
     pub(crate) async fn run(self) {
-        let Store::Live(shared) = &self.store else { panic!("only a bridge's resolver runs in the background") };
+        let Store::Live(engine) = &self.store else { panic!("only a bridge's resolver runs in the background") };
         let mut pause = self.settings.backoff_min;
         let mut pending = true;
         loop {
             let wait = if pending { jittered(pause) } else { self.settings.interval };
             tokio::select! {
-                () = shared.work.notified() => pause = self.settings.backoff_min,
+                () = engine.work.notified() => pause = self.settings.backoff_min,
                 () = tokio::time::sleep(wait) => pause = next_pause(pause, self.settings.backoff_max),
             }
             pending = !self.sweep(&|_| {}).await.is_complete();
@@ -420,13 +378,13 @@ fn evidence(found: participant::Evidence) -> Evidence {
 }
 
 /// Tells the bridge what became of its own transactions in doubt.
-fn settle(shared: &Shared, plan: &Plan) {
+fn settle(engine: &Engine, plan: &Plan) {
     for transaction in &plan.transactions {
-        let ours = shared.id(transaction.id.sequence) == transaction.id;
+        let ours = engine.id(transaction.id.sequence) == transaction.id;
         let settled = matches!(transaction.outcome, Outcome::Committed | Outcome::RolledBack);
         let recorded = matches!(&transaction.note, Some(Record::Done(_) | Record::OnePhase(_)));
         if ours && settled && (recorded || transaction.outcome == Outcome::RolledBack) {
-            shared.live.settle(transaction.id.sequence);
+            engine.live.settle(transaction.id.sequence);
         }
     }
 }

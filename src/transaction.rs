@@ -18,7 +18,7 @@
 //! # }
 //! ```
 
-use crate::bridge::{Enlisted, Job, Member, Shared, Verdict, pump};
+use crate::engine::{Engine, Enlisted, Job, Member, Verdict, pump};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ParticipantName, TransactionId};
 use crate::participant::mysql::MysqlBranch;
@@ -160,7 +160,7 @@ pub struct Transaction {
 
 /// What the application's handle and the deadline share.
 struct Inner {
-    shared: Arc<Shared>,
+    engine: Arc<Engine>,
     id: TransactionId,
     options: Options,
     deadline: Instant,
@@ -178,11 +178,11 @@ enum Stage {
 }
 
 impl Transaction {
-    pub(crate) fn new(shared: Arc<Shared>, id: TransactionId, options: Options) -> Self {
-        let deadline = Instant::now() + options.timeout.unwrap_or(shared.transaction.timeout);
-        let branches = shared.members.iter().map(|_| OnceCell::new()).collect();
+    pub(crate) fn new(engine: Arc<Engine>, id: TransactionId, options: Options) -> Self {
+        let deadline = Instant::now() + options.timeout.unwrap_or(engine.transaction.timeout);
+        let branches = engine.members.iter().map(|_| OnceCell::new()).collect();
         let stage = Mutex::new(Stage::Open { enlisted: Vec::new(), watch: None });
-        Self { inner: Some(Arc::new(Inner { shared, id, options, deadline, branches, stage })) }
+        Self { inner: Some(Arc::new(Inner { engine, id, options, deadline, branches, stage })) }
     }
 
     fn inner(&self) -> &Arc<Inner> {
@@ -244,7 +244,7 @@ impl Transaction {
 
     async fn lend<T: Any + Send + Sync>(&self, participant: &str, asked_for: &str) -> Result<Arc<T>> {
         let inner = self.inner();
-        let member = inner.shared.member(participant)?;
+        let member = inner.engine.member(participant)?;
         let begun = inner.branches[usize::from(member.number)].get_or_try_init(|| inner.begin(member));
         let handle = begun.await?.clone();
         inner.open()?;
@@ -329,7 +329,7 @@ impl Inner {
     async fn begin(self: &Arc<Self>, member: &Member) -> Result<Arc<dyn Any + Send + Sync>> {
         self.open()?;
         let begin = async {
-            let lineage = self.shared.ready(member).await?;
+            let lineage = self.engine.ready(member).await?;
             let branch = member.participant.begin(self.id, self.begin_options(member)).await?;
             Ok::<_, Error>((lineage, branch))
         };
@@ -348,7 +348,7 @@ impl Inner {
         BeginOptions {
             mode: if read_only { Mode::ReadOnly } else { Mode::Writer },
             isolation: self.options.isolation,
-            lock_timeout: self.shared.transaction.effective_lock_timeout(),
+            lock_timeout: self.engine.transaction.effective_lock_timeout(),
         }
     }
 
@@ -358,7 +358,7 @@ impl Inner {
             enlisted.push(new);
             if watch.is_none() {
                 let inner = self.clone();
-                *watch = Some(self.shared.runtime.spawn(inner.watch_deadline()).abort_handle());
+                *watch = Some(self.engine.runtime.spawn(inner.watch_deadline()).abort_handle());
             }
             return Ok(handle);
         }
@@ -391,13 +391,13 @@ impl Inner {
         let enlisted = self.close(ErrorKind::Closed, "has ended")?;
         let (answer, verdict) = oneshot::channel();
         let job = Job {
-            shared: self.shared.clone(),
+            engine: self.engine.clone(),
             id: self.id,
             enlisted,
-            acknowledge: self.options.acknowledge.unwrap_or(self.shared.transaction.acknowledge),
+            acknowledge: self.options.acknowledge.unwrap_or(self.engine.transaction.acknowledge),
             deadline: self.deadline,
         };
-        Ok((verdict, self.shared.runtime.spawn(pump::run(job, input, answer))))
+        Ok((verdict, self.engine.runtime.spawn(pump::run(job, input, answer))))
     }
 
     /// Ends the transaction at its deadline, whether or not the application comes back: its sessions are ended from
@@ -407,13 +407,13 @@ impl Inner {
         let Ok(enlisted) = self.close(ErrorKind::TimedOut, "was rolled back at its deadline") else { return };
         tracing::warn!(id = %self.id, "transaction rolled back at its deadline");
         // A task of its own: closing has just aborted this one.
-        let shared = self.shared.clone();
+        let engine = self.engine.clone();
         let id = self.id;
-        shared.runtime.clone().spawn(async move {
-            let ends = enlisted.iter().map(|e| shared.end_session(e.info.participant, e.branch.id().session()));
+        engine.runtime.clone().spawn(async move {
+            let ends = enlisted.iter().map(|e| engine.end_session(e.info.participant, e.branch.id().session()));
             futures_util::future::join_all(ends).await;
             drop(enlisted);
-            shared.live.end(id.sequence, Outcome::RolledBack);
+            engine.live.end(id.sequence, Outcome::RolledBack);
         });
     }
 }

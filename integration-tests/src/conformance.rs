@@ -6,9 +6,11 @@
 
 pub mod cases;
 mod memory;
+pub mod mysql;
 mod postgres;
 
 pub use memory::MemoryHarness;
+pub use mysql::{MariaDb, MySql, MysqlHarness, OnServer};
 pub use postgres::{PostgresHarness, lent, postgres_at};
 
 use handfast::Result;

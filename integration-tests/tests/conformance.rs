@@ -1,6 +1,6 @@
 //! The conformance suite, run for every kind of participant.
 
-use integration_tests::conformance::{Harness, MemoryHarness, PostgresHarness, cases};
+use integration_tests::conformance::{Harness, MariaDb, MemoryHarness, MySql, MysqlHarness, PostgresHarness, cases};
 use integration_tests::servers::{Flavor, is_available, runtime};
 
 /// One test for each case and kind: `case::kind`.
@@ -18,6 +18,20 @@ macro_rules! conformance {
             fn postgres() {
                 if is_available(Flavor::Postgres) {
                     runtime().block_on(async { cases::$case(&PostgresHarness::new().await).await });
+                }
+            }
+
+            #[test]
+            fn mariadb() {
+                if is_available(Flavor::MariaDb) {
+                    runtime().block_on(async { cases::$case(&MysqlHarness::<MariaDb>::new().await).await });
+                }
+            }
+
+            #[test]
+            fn mysql() {
+                if is_available(Flavor::MySql) {
+                    runtime().block_on(async { cases::$case(&MysqlHarness::<MySql>::new().await).await });
                 }
             }
         }

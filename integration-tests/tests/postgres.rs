@@ -355,24 +355,31 @@ mod answered_commits_survive_a_crash {
             let harness = PostgresHarness::on(server).await;
             server.query("postgres", "CHECKPOINT").await.unwrap();
             let bench = Bench::new(&harness).await;
-            for row in 0..10 {
-                assert_answer(&bench.begin_and_write(row, row).await.commit_one_phase().await, Finish::Done);
-                let fenced = bench.transaction().branch(0, 0);
-                assert_eq!(bench.ask(&fenced, Question::Fence).await, Evidence::Never);
+            for row in 0..9 {
                 let mut branch = bench.begin_and_write(100 + row, row).await;
-                assert_answer(&branch.prepare().await, Vote::Prepared);
-                if row % 2 == 0 {
-                    assert_answer(&branch.commit().await, Finish::Done);
-                }
                 let id = branch.id();
+                // What is durable takes everything before it to the disk: each gets its turn to be the last.
+                match row % 3 {
+                    0 => {
+                        assert_answer(&branch.commit_one_phase().await, Finish::Done);
+                    }
+                    1 => {
+                        drop(branch);
+                        assert_eq!(bench.ask(&id, Question::Fence).await, Evidence::Never);
+                    }
+                    _ => assert_answer(&branch.prepare().await, Vote::Prepared),
+                }
                 server.kill().await.unwrap();
                 server.restart().await.unwrap();
-                assert_eq!(harness.value(row).await, Some(row));
-                assert_eq!(harness.value(100 + row).await, (row % 2 == 0).then_some(row));
-                assert_eq!(bench.ask(&fenced, Question::Look).await, Evidence::Never);
-                if row % 2 == 1 {
+                let expected = [Evidence::CommittedAlone, Evidence::Never, Evidence::Nothing];
+                assert_eq!(bench.ask(&id, Question::Look).await, expected[usize::try_from(row % 3).unwrap()]);
+                assert_eq!(harness.value(100 + row).await, (row % 3 == 0).then_some(row));
+                if row % 3 == 2 {
                     assert_eq!(bench.listed().await, [id]);
                     bench.commit_from_outside(&id).await;
+                    server.kill().await.unwrap();
+                    server.restart().await.unwrap();
+                    assert_eq!(bench.ask(&id, Question::Look).await, Evidence::Committed);
                 }
             }
         });
@@ -515,6 +522,32 @@ mod a_standby_is_refused {
             let participant = harness.participant("bench", Setup::default());
             assert_eq!(Bench::registered(&harness, participant, registration(0)).await.lineage, bench.lineage);
             assert_answer(&bench.begin_and_write(1, 11).await.commit_one_phase().await, Finish::Done);
+        });
+    }
+}
+
+/// A connection that died in the pool and was not seen to: its BEGIN fails, and another session is taken.
+mod a_session_that_died_unseen_is_replaced {
+    use super::*;
+
+    #[test]
+    fn postgres() {
+        // On one thread: nobody looks at the sockets while it is blocked.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let harness = PostgresHarness::new().await;
+            let bench = Bench::new(&harness).await;
+            for round in 1..=3 {
+                let mut branch = bench.begin().await;
+                let session = branch.id().session();
+                assert_answer(&branch.roll_back().await, Finish::Done);
+                std::thread::scope(|scope| {
+                    let kill = || servers::runtime().block_on(harness.kill(session));
+                    assert!(scope.spawn(kill).join().unwrap());
+                });
+                let mut branch = bench.begin_and_write(1, round).await;
+                assert_answer(&branch.commit_one_phase().await, Finish::Done);
+            }
         });
     }
 }

@@ -1,9 +1,10 @@
 //! The shell on the reference participant: every answer an application can get, and what is there afterwards.
 
 use super::*;
+use crate::error::Error;
 use crate::participant::memory::{Fault, Memory, MemoryServer, MemorySession, Step};
 use crate::protocol::Acknowledge;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -407,7 +408,7 @@ fn d03_a_branch_rolled_back_by_hand_is_damage_at_every_run() {
 async fn d04_the_resolver_leaves_live_transactions_alone() {
     let world = World::new();
     let bridge = world.try_open("[pool]\nsize = 4").await.unwrap();
-    let resolver = Resolver::live(bridge.shared.clone());
+    let resolver = Resolver::live(bridge.engine.clone());
     let passes = tokio::spawn(async move {
         loop {
             resolver.sweep(&|_| {}).await;

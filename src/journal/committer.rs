@@ -11,7 +11,9 @@ use super::format::{self, Content};
 use super::outcomes::Image;
 use super::writer::{Writer, snapshot};
 use crate::error::{Error, ErrorKind, Result};
-use crate::protocol::Record;
+use crate::id::TransactionId;
+use crate::protocol::{CommitRecord, Record};
+use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -34,6 +36,8 @@ struct State {
     queue: Vec<Request>,
     /// How many in the queue are waited for.
     forced: usize,
+    /// The transactions that a queued or half-written record ends: the image does not know them yet.
+    in_flight: HashSet<TransactionId>,
     /// When the first noted record in the queue came.
     noted_at: Option<Instant>,
     image: Image,
@@ -42,6 +46,24 @@ struct State {
     no_space: Option<String>,
     retry_space: bool,
     closing: bool,
+}
+
+impl State {
+    /// Whether a record can follow those in the image and those on their way.
+    fn check(&self, record: &Record) -> Result<(), String> {
+        match ended_by(record) {
+            Some(id) if self.in_flight.contains(&id) => Err(format!("transaction {id} is being decided already")),
+            _ => self.image.check(record).map_err(|impossible| impossible.to_string()),
+        }
+    }
+}
+
+/// The transaction that commits by this record.
+fn ended_by(record: &Record) -> Option<TransactionId> {
+    match record {
+        Record::Commit(CommitRecord { transaction: id, .. }) | Record::OnePhase(id) => Some(*id),
+        Record::Incarnation(_) | Record::Participant(_) | Record::Done(_) => None,
+    }
 }
 
 /// What callers and the thread share.
@@ -62,6 +84,7 @@ impl Shared {
         let state = State {
             queue: Vec::new(),
             forced: 0,
+            in_flight: HashSet::new(),
             noted_at: None,
             image,
             failure: None,
@@ -112,11 +135,11 @@ impl Shared {
         if let Some(cause) = &state.failure {
             return Err(self.failed(cause));
         }
-        let possible = state.image.check(&record);
-        if let Err(impossible) = possible {
+        if let Err(why) = state.check(&record) {
             drop(state);
-            panic!("a record contradicts the journal: {impossible}");
+            panic!("a record contradicts the journal: {why}");
         }
+        state.in_flight.extend(ended_by(&record));
         assert!(!state.closing, "appending takes the journal, closing consumes it");
         state.queue.push(Request { record, waiter: Some(waiter) });
         state.forced += 1;
@@ -135,13 +158,13 @@ impl Shared {
 
     /// Queues a record that nobody waits for; it counts at once.
     pub fn note(&self, record: Record) {
-        let fits = format::check(&record);
+        assert_eq!(format::check(&record), Ok(()), "a noted record fits the format");
         let mut state = self.state();
-        let applied = fits.map_err(str::to_owned).and_then(|()| state.image.apply(&record).map_err(|e| e.to_string()));
-        if let Err(why) = applied {
+        if let Err(why) = state.check(&record) {
             drop(state);
             panic!("a noted record contradicts the journal: {why}");
         }
+        state.image.apply(&record).expect("checked just now");
         if state.failure.is_some() {
             return;
         }
@@ -179,6 +202,7 @@ impl Shared {
         let mut state = self.state();
         state.failure.get_or_insert_with(|| cause.to_owned());
         state.forced = 0;
+        state.in_flight.clear();
         let abandoned = std::mem::take(&mut state.queue);
         drop(state);
         answer(abandoned, false);
@@ -322,6 +346,9 @@ impl Committer<'_> {
         let mut state = self.shared.state();
         for request in batch.iter().filter(|request| request.waiter.is_some()) {
             state.image.apply(&request.record).expect("checked when it was queued");
+            if let Some(id) = ended_by(&request.record) {
+                assert!(state.in_flight.remove(&id), "it was in flight until now");
+            }
         }
         drop(state);
         answer(batch, true);

@@ -171,7 +171,7 @@ pub trait Participant: Send + Sync + 'static {
     fn identify(&self) -> BoxFuture<'_, Result<Server>>;
 
     /// Checks every prerequisite, creates the tables where they are missing, refuses a server of another lineage
-    /// than expected ([`ErrorKind::Refused`](crate::ErrorKind::Refused)), and registers the incarnation. Until it
+    /// than expected ([`ErrorKind::Refused`]), and registers the incarnation. Until it
     /// has returned, no branch begins.
     fn register<'a>(&'a self, registration: &'a Registration) -> BoxFuture<'a, Result<Lineage>>;
 

@@ -1,6 +1,6 @@
 //! What a resolver remembers: the journal of a running bridge, one opened for recovery, or one only read.
 
-use crate::bridge::{Shared, Standing};
+use crate::engine::{Engine, Standing};
 use crate::id::{Incarnation, Lineage, ParticipantName, TransactionId};
 use crate::journal::{Image, Journal, Offline};
 use crate::protocol::recovery::{Memory, Recalled};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Where the memory is.
 pub(super) enum Store {
     /// A running bridge's, with transactions at work.
-    Live(Arc<Shared>),
+    Live(Arc<Engine>),
     /// Opened for recovery: locked, so nothing is at work.
     Locked(Journal),
     /// Read beside whoever holds it; nothing may be changed.
@@ -20,7 +20,7 @@ pub(super) enum Store {
 impl Store {
     fn image<T>(&self, look: impl FnOnce(&Image) -> T) -> T {
         match self {
-            Self::Live(shared) => shared.journal.image(look),
+            Self::Live(engine) => engine.journal.image(look),
             Self::Locked(journal) => journal.image(look),
             Self::Offline(offline) => look(&offline.image),
         }
@@ -29,7 +29,7 @@ impl Store {
     /// The journal, where this resolver may write.
     pub fn journal(&self) -> Option<&Journal> {
         match self {
-            Self::Live(shared) => Some(&shared.journal),
+            Self::Live(engine) => Some(&engine.journal),
             Self::Locked(journal) => Some(journal),
             Self::Offline(_) => None,
         }
@@ -43,7 +43,7 @@ impl Store {
     /// What the running incarnation knows of one of its own transactions; `None` of any other.
     pub fn standing(&self, id: TransactionId) -> Option<Standing> {
         match self {
-            Self::Live(shared) if shared.id(id.sequence) == id => Some(shared.live.standing(id.sequence)),
+            Self::Live(engine) if engine.id(id.sequence) == id => Some(engine.live.standing(id.sequence)),
             _ => None,
         }
     }

@@ -3,7 +3,7 @@
 //! Starts a throwaway PostgreSQL and a throwaway MySQL or MariaDB, lets an application (a process of its own, see
 //! [`application`]) move money from the one to the other from several tasks, and meanwhile kills the application and
 //! both servers with SIGKILL at random moments. The application writes down each transaction before it begins and each
-//! answer it gets; at the end those answers are held against what the databases really hold (see [`audit`]).
+//! answer it gets; at the end those answers are held against what the databases really hold (see `audit.rs`).
 //!
 //! Nothing is assumed: the three zeros at the end are counted. Everything that was started or made is gone at the end,
 //! on Ctrl-C as well.

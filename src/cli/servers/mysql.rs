@@ -136,6 +136,8 @@ async fn last_result(session: &mut Conn, sql: &str) -> std::result::Result<Vec<R
     while !results.is_empty() {
         last = results.collect::<Row>().await?;
     }
+    // A statement that was refused ends the answers: its error comes only now.
+    results.drop_result().await?;
     Ok(last)
 }
 

@@ -5,7 +5,7 @@ use super::samples::{commit, decision, done, id, opening, participant, wait};
 use crate::ErrorKind;
 use crate::config::JournalConfig;
 use crate::journal::format::{self, Entry};
-use crate::journal::{FileStorage, Journal, Verdict, read};
+use crate::journal::{FileStorage, Journal, Verdict, read, read_from};
 use crate::protocol::Record;
 use std::path::Path;
 use std::sync::Arc;
@@ -107,6 +107,30 @@ fn waiting_appends_share_one_sync() {
     let syncs = log.iter().filter(|line| line.starts_with("sync segment")).count();
     assert!(syncs < 250, "{syncs} syncs for 500 records");
     drop(journal);
+}
+
+/// J9: a contradiction is a bug of the caller: it panics there, and never reaches the disk.
+#[test]
+fn a_contradiction_panics_before_it_is_written() {
+    let disk = Disk::default();
+    let journal = Journal::open_on(disk.clone(), 1 << 16, opening(1)).unwrap();
+    wait(journal.append(commit(1, 1))).unwrap();
+    let queued = journal.append(commit(1, 2));
+    let mut queued = Box::pin(queued);
+    let waker = std::task::Waker::noop();
+    let _ = queued.as_mut().poll(&mut std::task::Context::from_waker(waker));
+    let contradictions =
+        [commit(1, 1), commit(1, 2), commit(7, 1), Record::OnePhase(id(1, 1)), Record::OnePhase(id(1, 2))];
+    for record in contradictions {
+        let append = std::panic::AssertUnwindSafe(|| wait(journal.append(record.clone())));
+        assert!(std::panic::catch_unwind(append).is_err(), "{record:?}");
+    }
+    let note = std::panic::AssertUnwindSafe(|| journal.note(done(1, 3)));
+    assert!(std::panic::catch_unwind(note).is_err());
+    wait(journal.append(commit(1, 3))).unwrap();
+    drop(queued);
+    drop(journal);
+    assert_eq!(read_from(&disk).unwrap().image.committed_count(), 3);
 }
 
 /// An append whose future is dropped is not taken back.

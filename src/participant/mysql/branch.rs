@@ -13,16 +13,19 @@
 //! of its own, which is noted. (On MariaDB it may send them unseen, as prepared statements: found as long as the
 //! session lives, not after its loss.)
 
-use super::error::{self, DUPLICATE_KEY, MyError, XA_UNKNOWN, explain};
-use super::lent::{Lent, Notes, Work};
+use super::ending::{Gone, LOST};
+use super::error::{MyError, XA_UNKNOWN, explain};
+use super::lent::{Lent, Work};
 use super::session::Lease;
 use super::sql::{BranchSql, Question, Step};
 use super::wire::Failure;
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName};
+use crate::participant::witness::Kind;
 use crate::participant::{Answer, BoxFuture, Branch};
 use crate::protocol::{Finish, Mode, Vote};
-use mysql_async::ServerError;
+use mysql_async::DriverError;
+use mysql_async::prelude::Queryable;
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +33,7 @@ use std::time::Duration;
 
 /// How far a branch is, by what was answered, never by what was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     /// The application works in it.
     Open,
     /// XA PREPARE was sent and not answered clearly.
@@ -43,37 +46,6 @@ enum State {
     Committed,
     /// Out of this session's hands: lost, or the answer that decides is missing.
     Left,
-}
-
-/// How a branch went that was not prepared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Gone {
-    /// Rolled back, by a positive answer.
-    RolledBack,
-    /// Its session is closed and nothing was prepared: it cannot commit.
-    Closed,
-    /// The application ended its transaction by itself.
-    Lost,
-    /// Not known.
-    Unclear,
-}
-
-impl Gone {
-    fn vote(self) -> Vote {
-        match self {
-            Self::RolledBack | Self::Closed => Vote::No,
-            Self::Lost => Vote::Lost,
-            Self::Unclear => Vote::Unknown,
-        }
-    }
-
-    fn finish(self) -> Finish {
-        match self {
-            Self::RolledBack | Self::Closed => Finish::RolledBack,
-            Self::Lost => Finish::Lost,
-            Self::Unclear => Finish::Unknown,
-        }
-    }
 }
 
 /// What a participant's branches have in common.
@@ -93,14 +65,14 @@ impl Common {
 
 /// An XA transaction on a session.
 pub(super) struct XaBranch {
-    common: Arc<Common>,
+    pub(super) common: Arc<Common>,
     id: BranchId,
-    mode: Mode,
-    sql: BranchSql,
-    state: State,
+    pub(super) mode: Mode,
+    pub(super) sql: BranchSql,
+    pub(super) state: State,
     lent: Arc<Lent>,
     /// Taken from the application at the first step towards the end, `None` again when it was released or closed.
-    work: Option<Work>,
+    pub(super) work: Option<Work>,
 }
 
 impl XaBranch {
@@ -108,11 +80,11 @@ impl XaBranch {
         Self { common, id, mode, sql, state: State::Open, lent: Lent::new(lease), work: None }
     }
 
-    fn error(&self, kind: ErrorKind, message: impl Into<String>) -> Error {
+    pub(super) fn error(&self, kind: ErrorKind, message: impl Into<String>) -> Error {
         Error::new(kind, message).at(self.common.name)
     }
 
-    fn explain(&self, doing: &str, error: MyError) -> Error {
+    pub(super) fn explain(&self, doing: &str, error: MyError) -> Error {
         explain(self.common.name, doing, error)
     }
 
@@ -123,17 +95,19 @@ impl XaBranch {
     }
 
     /// The session is free again.
-    fn release(&mut self, state: State) {
+    pub(super) fn release(&mut self, state: State) {
         self.state = state;
-        if let Some(Work { lease, .. }) = self.work.take() {
+        if let Some(Work { lease: Some(lease), .. }) = self.work.take() {
             lease.release();
         }
     }
 
-    /// The session is of no more use.
-    fn leave(&mut self) {
+    /// The session is of no more use, but what it is at may still end well.
+    pub(super) fn leave(&mut self) {
         self.state = State::Left;
-        self.work = None;
+        if let Some(Work { lease: Some(lease), .. }) = self.work.take() {
+            lease.close();
+        }
     }
 
     async fn take_work(&mut self) {
@@ -142,143 +116,11 @@ impl XaBranch {
         }
     }
 
-    async fn ask(&mut self, question: &Question) -> Result<(), Failure> {
+    pub(super) async fn ask(&mut self, question: &Question) -> Result<(), Failure> {
         match &mut self.work {
-            Some(work) => work.lease.ask(question).await,
-            None => Err(Failure::Misunderstood),
+            Some(Work { lease: Some(lease), .. }) => lease.ask(question).await,
+            _ => Err(Failure::Broken(MyError::Driver(DriverError::ConnectionClosed))),
         }
-    }
-
-    /// Why the branch cannot go on, as far as is known before anything is sent.
-    async fn doomed(&mut self) -> Option<Error> {
-        let name = self.common.name;
-        let Some(Work { lease, notes }) = &mut self.work else {
-            return Some(self.error(ErrorKind::Closed, "the branch's session is gone"));
-        };
-        if !notes.is_torn() && !lease.wire().is_broken() {
-            // An error here is noted like any other.
-            let _ = notes.look_for_unseen(lease.wire().conn()).await;
-        }
-        if let Some(failure) = notes.failure() {
-            return Some(failure.at(name));
-        }
-        if notes.is_torn() || lease.wire().is_broken() {
-            let torn = "a call of the application was dropped half way, or the connection was lost in it";
-            return Some(self.error(ErrorKind::Statement, torn));
-        }
-        None
-    }
-
-    /// Rolls back what was never asked to prepare.
-    async fn abort(&mut self) -> Gone {
-        let question = self.sql.roll_back_open(self.common.nonce());
-        match self.ask(&question).await {
-            Ok(()) => self.rolled_back(),
-            Err(Failure::Refused(Step::Marker, _)) => self.abort_unmarked().await,
-            // The marker was there, so what is refused is the end of the very transaction (D37).
-            Err(Failure::Refused(Step::End, _)) => self.abort_ended().await,
-            Err(_) => self.closed(),
-        }
-    }
-
-    /// The marker is gone. The server took it if it rolled the transaction back by itself, after a deadlock say.
-    async fn abort_unmarked(&mut self) -> Gone {
-        let by_server = match self.mode {
-            Mode::Writer => {
-                let end = self.sql.end(self.common.nonce());
-                let answer = self.ask(&end).await;
-                matches!(answer, Err(Failure::Refused(Step::End, error)) if error::is_rollback_only(&error))
-            }
-            Mode::ReadOnly => self.notes().is_some_and(|notes| notes.rolled_back),
-        };
-        if by_server && !self.is_suspect() {
-            return self.abort_ended().await;
-        }
-        self.leave();
-        Gone::Lost
-    }
-
-    async fn abort_ended(&mut self) -> Gone {
-        let question = self.sql.roll_back_ended(self.common.nonce());
-        match self.ask(&question).await {
-            Ok(()) => self.rolled_back(),
-            Err(_) => self.closed(),
-        }
-    }
-
-    fn rolled_back(&mut self) -> Gone {
-        self.release(State::RolledBack);
-        Gone::RolledBack
-    }
-
-    /// Closes the session of a branch that was never asked to prepare.
-    fn closed(&mut self) -> Gone {
-        let suspect = self.is_suspect();
-        self.leave();
-        if suspect { Gone::Unclear } else { Gone::Closed }
-    }
-
-    fn notes(&self) -> Option<&Notes> {
-        self.work.as_ref().map(|work| &work.notes)
-    }
-
-    /// Whether the application may have ended the transaction by itself. Without notes, nobody knows.
-    fn is_suspect(&self) -> bool {
-        self.notes().is_none_or(|notes| notes.suspect)
-    }
-
-    /// After the step that counts was refused: only the answer to a rollback tells.
-    async fn abort_asked(&mut self, refusal: &ServerError) -> Gone {
-        let question = self.sql.roll_back_ended(self.common.nonce());
-        match self.ask(&question).await {
-            Ok(()) => self.rolled_back(),
-            // *Rolled back* at prepare leaves nothing behind that could be rolled back again.
-            Err(Failure::Refused(Step::Last, error))
-                if error.code == XA_UNKNOWN && error::is_rollback_only(refusal) =>
-            {
-                self.rolled_back()
-            }
-            Err(_) => {
-                self.leave();
-                Gone::Unclear
-            }
-        }
-    }
-
-    /// What a failed question leaves, and the error to tell of it.
-    async fn give_up(&mut self, doing: &str, failure: Failure) -> (Gone, Error) {
-        let gone = match &failure {
-            Failure::Refused(Step::Marker, _) => self.abort_unmarked().await,
-            Failure::Refused(Step::Last, refusal) => {
-                let refusal = refusal.clone();
-                self.abort_asked(&refusal).await
-            }
-            // The witness's key is taken: a fence. Or the server had given the transaction up already.
-            Failure::Refused(..) => self.abort_refused().await,
-            Failure::Broken(_) | Failure::Misunderstood => {
-                self.leave();
-                Gone::Unclear
-            }
-        };
-        let cause = match gone {
-            Gone::Lost => {
-                let message = "the application ended the branch's transaction by itself: its work may be committed";
-                self.error(ErrorKind::Statement, message).because(failure.into_error())
-            }
-            _ => self.explain(doing_unless_fenced(doing, &failure), failure.into_error()),
-        };
-        (gone, cause)
-    }
-
-    /// Rolls back after the marker was proven, and used up.
-    async fn abort_refused(&mut self) -> Gone {
-        if self.mode == Mode::Writer {
-            let end = self.sql.end(self.common.nonce());
-            if let Err(Failure::Broken(_) | Failure::Misunderstood) = self.ask(&end).await {
-                return self.closed();
-            }
-        }
-        self.abort_ended().await
     }
 
     async fn do_prepare(&mut self) -> Answer<Vote> {
@@ -287,7 +129,8 @@ impl XaBranch {
         }
         self.take_work().await;
         if let Some(cause) = self.doomed().await {
-            return Answer::because(self.abort().await.vote(), cause);
+            let gone = self.abort().await;
+            return Answer::because(gone.vote(), self.told(gone, cause));
         }
         self.state = State::Asked;
         let question = self.sql.prepare(self.common.nonce());
@@ -309,7 +152,8 @@ impl XaBranch {
         }
         self.take_work().await;
         if let Some(cause) = self.doomed().await {
-            return Answer::because(self.abort().await.finish(), cause);
+            let gone = self.abort().await;
+            return Answer::because(gone.finish(), self.told(gone, cause));
         }
         self.state = State::Left;
         let question = self.sql.one_phase(self.common.nonce());
@@ -331,7 +175,8 @@ impl XaBranch {
         }
         self.take_work().await;
         if let Some(cause) = self.doomed().await {
-            return Answer::because(self.abort().await.vote(), cause);
+            let gone = self.abort().await;
+            return Answer::because(gone.vote(), self.told(gone, cause));
         }
         self.state = State::Left;
         let question = self.sql.end_read_only(self.common.nonce());
@@ -391,9 +236,7 @@ impl XaBranch {
                 Finish::Unknown,
                 unclear("XA ROLLBACK was not answered positively; the session is closed"),
             ),
-            Ok(Gone::Lost) => {
-                Answer::because(Finish::Unknown, unclear("the application ended the branch's transaction by itself"))
-            }
+            Ok(Gone::Lost) => Answer::because(Finish::Unknown, unclear(LOST)),
             Ok(Gone::Unclear) => Answer::because(Finish::Unknown, unclear("XA ROLLBACK was not answered positively")),
             Err(_) => {
                 let late = unclear("the application does not let go of the session, or the server does not answer");
@@ -408,16 +251,36 @@ impl XaBranch {
     async fn roll_back_prepared(&mut self) -> Answer<Finish> {
         self.state = State::Left;
         let question = self.sql.roll_back_ended(self.common.nonce());
-        match self.answered(&question).await {
+        let limit = self.common.limit;
+        let answer = match tokio::time::timeout(limit, self.ask(&question)).await {
+            Ok(Err(Failure::Refused(Step::Last, error))) if error.code == XA_UNKNOWN => {
+                let gone = tokio::time::timeout(limit, self.is_gone()).await.unwrap_or(false);
+                if gone { Ok(()) } else { Err(Failure::Refused(Step::Last, error)) }
+            }
+            answer => answer.unwrap_or(Err(Failure::Misunderstood)),
+        };
+        match answer {
             Ok(()) => {
                 self.release(State::RolledBack);
                 Answer::good(Finish::Done)
             }
-            Err(cause) => {
+            Err(failure) => {
                 self.leave();
+                let cause = self.explain("XA ROLLBACK was not answered positively", failure.into_error());
                 Answer::because(Finish::Unknown, cause)
             }
         }
+    }
+
+    /// Whether a branch that the server does not know was rolled back, by whomever: its witness would be there.
+    ///
+    /// The read waits for the row's lock: somebody may be committing it this moment.
+    async fn is_gone(&mut self) -> bool {
+        let (Some(look), Some(Work { lease: Some(lease), .. })) = (self.sql.look_locking(), &mut self.work) else {
+            return false;
+        };
+        let found = lease.wire().conn().query_first::<String, _>(look).await;
+        found.is_ok_and(|kind| kind.is_none_or(|kind| kind == Kind::Fence.as_str()))
     }
 
     /// The answer to a question of phase two, within the time limit.
@@ -431,14 +294,6 @@ impl XaBranch {
             }
             Err(_) => Err(self.error(ErrorKind::Unavailable, format!("no answer within {limit:?}"))),
         }
-    }
-}
-
-/// The witness's key is taken when recovery has given the branch up.
-fn doing_unless_fenced<'a>(doing: &'a str, failure: &Failure) -> &'a str {
-    match failure {
-        Failure::Refused(Step::Witness, error) if error.code == DUPLICATE_KEY => "recovery has fenced the branch off",
-        _ => doing,
     }
 }
 
@@ -475,5 +330,10 @@ impl Branch for XaBranch {
 impl Drop for XaBranch {
     fn drop(&mut self) {
         self.lent.close();
+        match self.state {
+            // A promise stands or is being made, or an end of it is under way: a kill could do no good.
+            State::Asked | State::Prepared | State::Left => self.leave(),
+            State::Open | State::RolledBack | State::Committed => {}
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! The resolver's own connection: one session beside the pool, made anew when it is lost.
 
-use super::error::{self, MyError, explain};
+use super::error::{self, MyError, NO_SUCH_THREAD, explain};
 use super::session::{AsyncPrepare, Connector};
 use super::sql::Sql;
 use super::wire::Wire;
 use crate::error::Result;
-use crate::id::Lineage;
+use crate::id::{Lineage, SessionName};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use std::sync::OnceLock;
@@ -82,25 +82,25 @@ impl Control {
         self.expected.get_or_init(|| lineage);
     }
 
-    /// How long one call may take.
-    pub(super) fn limit(&self) -> Duration {
-        self.limit
-    }
-
     /// Bounds an operation in time, waiting for the connection included.
     pub(super) async fn within<T>(&self, doing: &str, operation: impl Future<Output = Result<T>>) -> Result<T> {
         let late = |_| self.connector.unavailable(format!("{doing}: no answer within {:?}", self.limit));
         tokio::time::timeout(self.limit, operation).await.map_err(late)?
     }
 
-    /// Takes the connection, making it anew where it is missing.
+    /// Takes the connection, making it anew where it is missing or does not answer any more.
     pub(super) async fn take(&self) -> Result<Held<'_>> {
-        let mut place = self.place.lock().await;
-        let wire = match place.take() {
-            Some(wire) if !wire.is_broken() => wire,
-            _ => self.connector.connect(SettingUp(self)).await?.0,
+        let mut held = Held { place: self.place.lock().await, wire: None };
+        held.wire = held.place.take();
+        // The server may have been restarted since the last call, which nobody notices on an idle connection.
+        let is_alive = match &mut held.wire {
+            Some(wire) => !wire.is_broken() && wire.conn().ping().await.is_ok(),
+            None => false,
         };
-        Ok(Held { place, wire: Some(wire) })
+        if !is_alive {
+            held.wire = Some(self.connector.connect(SettingUp(self)).await?.0);
+        }
+        Ok(held)
     }
 
     /// Runs a statement that returns nothing.
@@ -136,8 +136,46 @@ impl Control {
         Ok(self.rows(doing, query).await?.into_iter().next())
     }
 
+    /// Ends a session by its name and waits until it is gone, its locks with it: `true` when there was one.
+    pub(super) async fn end_session(&self, session: SessionName) -> Result<bool> {
+        let doing = "cannot end the session";
+        let work = async {
+            let mut held = self.take().await?;
+            let answer = kill_and_wait(held.conn(), session, self.limit / 2).await;
+            held.keep(&answer);
+            answer.map_err(|error| explain(self.connector.name, doing, error))
+        };
+        match self.within(doing, work).await? {
+            Ended::WasNotThere => Ok(false),
+            Ended::Gone => Ok(true),
+            Ended::Lingers => Err(self.connector.unavailable(format!("session {session} was told to end and has not"))),
+        }
+    }
+
     /// Closes the connection; a later call opens another.
     pub(super) async fn close(&self) {
         *self.place.lock().await = None;
     }
+}
+
+/// What became of a session that was to end.
+pub(super) enum Ended {
+    WasNotThere,
+    Gone,
+    Lingers,
+}
+
+/// Kills a session by its name and waits until it is gone.
+pub(super) async fn kill_and_wait(conn: &mut Conn, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
+    let holder = conn.query_first::<Option<u64>, _>(Sql::session_holder(&session)).await?;
+    let Some(holder) = holder.flatten() else { return Ok(Ended::WasNotThere) };
+    match conn.query_drop(Sql::kill(holder)).await {
+        Err(error) if error::code(&error) != Some(NO_SUCH_THREAD) => return Err(error),
+        // Killed, or gone by itself.
+        _ => {}
+    }
+    // The server frees a session's named locks after it has ended its transaction.
+    let gone = conn.query_first::<Option<i64>, _>(Sql::await_session(&session, wait)).await?;
+    conn.query_drop(Sql::release_session(&session)).await?;
+    Ok(if gone.flatten() == Some(1) { Ended::Gone } else { Ended::Lingers })
 }

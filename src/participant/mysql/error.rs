@@ -22,6 +22,7 @@ pub(super) const XA_ROLLED_BACK: u16 = 1402;
 pub(super) const XA_DUPLICATE: u16 = 1440;
 pub(super) const XA_TIMED_OUT: u16 = 1613;
 pub(super) const XA_DEADLOCK: u16 = 1614;
+pub(super) const LOCK_NOWAIT: u16 = 3572;
 
 /// The server's error number, where it is the server's error.
 pub(super) fn code(error: &MyError) -> Option<u16> {
@@ -53,7 +54,7 @@ pub(super) fn ends_session(code: u16) -> bool {
 fn kind(error: &MyError) -> ErrorKind {
     let Some(code) = code(error) else { return ErrorKind::Unavailable };
     match code {
-        DEADLOCK | LOCK_WAIT_TIMEOUT | RECORD_CHANGED | XA_DEADLOCK | XA_TIMED_OUT => ErrorKind::Retry,
+        DEADLOCK | LOCK_WAIT_TIMEOUT | LOCK_NOWAIT | RECORD_CHANGED | XA_DEADLOCK | XA_TIMED_OUT => ErrorKind::Retry,
         // No right, no such database, no such table, wrong password.
         1044 | 1045 | 1049 | 1142 | 1143 | 1146 | 1227 | 1698 => ErrorKind::Setup,
         // Too many connections, of all or of one account.
@@ -80,6 +81,13 @@ pub(super) fn describe(doing: &str, error: MyError) -> Error {
 /// So that `?` works on the driver's calls in an application's closure: the kind says whether to run it again.
 impl From<MyError> for Error {
     fn from(error: MyError) -> Self {
-        describe("a statement failed", error)
+        match error {
+            // What the branch itself said, on its way through the driver's type.
+            MyError::Other(inner) => match inner.downcast::<Self>() {
+                Ok(ours) => *ours,
+                Err(inner) => describe("a statement failed", MyError::Other(inner)),
+            },
+            error => describe("a statement failed", error),
+        }
     }
 }

@@ -24,8 +24,10 @@
 
 mod branch;
 mod control;
+mod ending;
 mod error;
 mod lent;
+mod notes;
 mod savepoints;
 mod session;
 mod setup;
@@ -36,7 +38,7 @@ pub use self::lent::{Lent, MysqlBranch};
 
 use self::branch::{Common, XaBranch};
 use self::control::Control;
-use self::error::{DUPLICATE_KEY, LOCK_WAIT_TIMEOUT, MyError, NO_SUCH_THREAD, XA_DUPLICATE, explain};
+use self::error::{DUPLICATE_KEY, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, MyError, XA_DUPLICATE, explain};
 use self::session::{Connector, Lease, Product, Sessions, Slots};
 use self::setup::Setup;
 use self::sql::{Sql, Step};
@@ -50,7 +52,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId, hex};
 use crate::protocol::Finish;
 use deadpool::managed::{Pool, PoolError};
-use mysql_async::prelude::Queryable;
 use mysql_async::{Opts, OptsBuilder, Row};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -62,7 +63,7 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 /// A MySQL or MariaDB database that takes part.
 pub struct Mysql {
     connector: Connector,
-    control: Control,
+    control: Arc<Control>,
     sql: Arc<Sql>,
     pool_size: usize,
     common: Arc<Common>,
@@ -95,7 +96,7 @@ impl Mysql {
         let connector = Connector { name, opts, timeout: pool.connect_timeout, sql: sql.clone(), product };
         let nonce = AtomicU64::new(witness::random()?);
         Ok(Self {
-            control: Control::new(connector.clone(), recovery.statement_timeout),
+            control: Arc::new(Control::new(connector.clone(), recovery.statement_timeout)),
             connector,
             sql,
             pool_size: config.pool_size.unwrap_or(pool.size),
@@ -133,6 +134,7 @@ impl Mysql {
             named: SessionName { incarnation, participant, slot: 0 },
             lineage,
             slots: Slots::new(self.pool_size),
+            control: self.control.clone(),
         };
         let pool = Pool::builder(sessions).max_size(self.pool_size).build().map_err(|error| {
             Error::new(ErrorKind::Config, "the pool cannot be built").at(self.name()).because(error)
@@ -227,10 +229,15 @@ impl Mysql {
         }
         let doing = "cannot ask the witness table";
         if question == Question::Fence {
+            // First without waiting: InnoDB waits for a lock a whole second at least, and holds up the other calls.
+            match self.control.run(doing, &self.sql.try_lock(branch)).await? {
+                Err(error) if is_lock_timeout(&error) => return Ok(Evidence::Blocked),
+                _ => {}
+            }
             match self.control.run(doing, &self.sql.fence(branch)).await? {
                 Ok(()) => return Ok(Evidence::Never),
                 Err(error) if error::code(&error) == Some(DUPLICATE_KEY) => {}
-                Err(error) if error::code(&error) == Some(LOCK_WAIT_TIMEOUT) => return Ok(Evidence::Blocked),
+                Err(error) if is_lock_timeout(&error) => return Ok(Evidence::Blocked),
                 Err(error) => return Err(explain(self.name(), doing, error)),
             }
         }
@@ -242,37 +249,11 @@ impl Mysql {
         }
         Ok(evidence)
     }
+}
 
-    async fn do_end_session(&self, session: SessionName) -> Result<bool> {
-        let doing = "cannot end the session";
-        let wait = self.control.limit() / 2;
-        let work = async {
-            let mut held = self.control.take().await?;
-            let answer = async {
-                let conn = held.conn();
-                let Some(Some(holder)) = conn.query_first::<Option<u64>, _>(Sql::session_holder(&session)).await?
-                else {
-                    return Ok(None);
-                };
-                match conn.query_drop(Sql::kill(holder)).await {
-                    Err(error) if error::code(&error) != Some(NO_SUCH_THREAD) => return Err(error),
-                    // Killed, or gone by itself.
-                    _ => {}
-                }
-                let gone = conn.query_first::<Option<i64>, _>(Sql::await_session(&session, wait)).await?;
-                conn.query_drop(Sql::release_session(&session)).await?;
-                Ok(Some(gone == Some(Some(1))))
-            }
-            .await;
-            held.keep(&answer);
-            answer.map_err(|error| explain(self.name(), doing, error))
-        };
-        match self.control.within(doing, work).await? {
-            None => Ok(false),
-            Some(true) => Ok(true),
-            Some(false) => Err(self.connector.unavailable(format!("session {session} was told to end and has not"))),
-        }
-    }
+/// Whether somebody else holds the row: MySQL has a number of its own for a lock that is not waited for.
+fn is_lock_timeout(error: &MyError) -> bool {
+    matches!(error::code(error), Some(LOCK_WAIT_TIMEOUT | LOCK_NOWAIT))
 }
 
 /// The driver's options and the database. What the URL holds is never shown: it may be a password.
@@ -383,7 +364,7 @@ impl Participant for Mysql {
     }
 
     fn end_session<'a>(&'a self, session: SessionName) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.do_end_session(session))
+        Box::pin(self.control.end_session(session))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -44,6 +44,17 @@ impl Action {
     }
 }
 
+/// Whether a text may end the transaction: by its words alone, so that it may be wrong on the side of caution.
+///
+/// What cannot be told is left out: a stored procedure that ends its caller's transaction, and what goes by the binary
+/// protocol.
+pub(super) fn may_end_transaction(text: &[u8]) -> bool {
+    let ends = |word: &[u8]| {
+        [&b"XA"[..], b"COMMIT", b"ROLLBACK", b"BEGIN", b"START"].iter().any(|end| word.eq_ignore_ascii_case(end))
+    };
+    Action::read(text) == Action::Opaque && text.split(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_').any(ends)
+}
+
 /// The words of one statement; `None` for several statements, and for comments that the server executes or that hide
 /// where the words are.
 fn words(text: &str) -> Option<Vec<&str>> {
@@ -83,6 +94,20 @@ mod tests {
             assert_eq!(read(text), Action::RollBackTo("a".into()), "{text}");
         }
         assert_eq!(read("ROLLBACK TO savepoint"), Action::RollBackTo("savepoint".into()));
+    }
+
+    #[test]
+    fn what_may_end_the_transaction_is_suspect() {
+        for text in
+            ["xa commit 'x' one phase", "DO 1;COMMIT", "/* now */ Rollback", "begin", "PREPARE s FROM 'XA END x'"]
+        {
+            assert!(may_end_transaction(text.as_bytes()), "{text}");
+        }
+        for text in
+            ["INSERT INTO log VALUES ('start')", "ROLLBACK TO a", "SAVEPOINT xa", "CALL p()", "SET @xa_1 = 'maxa'"]
+        {
+            assert!(!may_end_transaction(text.as_bytes()), "{text}");
+        }
     }
 
     #[test]

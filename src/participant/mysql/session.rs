@@ -8,6 +8,7 @@
 //! A session's **name** is a lock of the server (`GET_LOCK`) that it holds for life. Recovery finds by it who holds a
 //! branch; connection ids begin anew when the server restarts.
 
+use super::control::{Control, kill_and_wait};
 use super::error::{MyError, explain};
 use super::sql::{Question, Sql};
 use super::wire::{Failure, Wire, ask};
@@ -19,6 +20,7 @@ use mysql_async::{Conn, Opts};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// Which of the two products a server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +110,10 @@ pub(super) fn wrong_lineage(name: ParticipantName, expected: Lineage, found: Opt
 
 /// The slot numbers of a participant's sessions: bounded, and each free one is used as late as possible, so that a
 /// late request to end a session by its name seldom meets its successor.
-pub(super) struct Slots(Mutex<VecDeque<u32>>);
+pub(super) struct Slots {
+    free: Mutex<VecDeque<u32>>,
+    freed: Notify,
+}
 
 impl Slots {
     /// How many a pool of this size has: the double, since the server may hold a closing session's number for a while.
@@ -117,7 +122,7 @@ impl Slots {
     }
 
     pub(super) fn new(pool_size: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new((0..Self::count(pool_size)).collect())))
+        Arc::new(Self { free: Mutex::new((0..Self::count(pool_size)).collect()), freed: Notify::new() })
     }
 
     fn take(self: &Arc<Self>) -> Option<Slot> {
@@ -125,9 +130,20 @@ impl Slots {
         Some(Slot { number, of: self.clone() })
     }
 
+    /// Waits until there is one.
+    async fn wait(self: &Arc<Self>) -> Slot {
+        loop {
+            let freed = self.freed.notified();
+            if let Some(slot) = self.take() {
+                return slot;
+            }
+            freed.await;
+        }
+    }
+
     fn free(&self) -> std::sync::MutexGuard<'_, VecDeque<u32>> {
         // No code panics while it holds the lock; the numbers are whole in any case.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -140,6 +156,7 @@ struct Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.of.free().push_back(self.number);
+        self.of.freed.notify_one();
     }
 }
 
@@ -157,6 +174,8 @@ pub(super) struct Sessions {
     pub(super) named: SessionName,
     pub(super) lineage: Lineage,
     pub(super) slots: Arc<Slots>,
+    /// For ending a session from outside.
+    pub(super) control: Arc<Control>,
 }
 
 /// Names a new session by the first slot whose lock is free, and checks whom it is talking to.
@@ -164,23 +183,51 @@ struct Naming<'a>(&'a Sessions);
 
 impl AsyncPrepare<Slot> for Naming<'_> {
     async fn run(self, wire: &mut Wire) -> Result<Slot> {
-        let Sessions { connector, named, lineage, slots } = self.0;
-        // A half-open session may still hold the lock of a slot that was given back: it keeps it, the next one serves.
-        let mut held = Vec::new();
+        let Sessions { connector, lineage, slots, .. } = self.0;
+        // A closing or half-open session may hold the lock of a slot that was given back: the next one serves. When
+        // there is no next one, the first of them has had its time.
+        let mut held = VecDeque::new();
         loop {
-            let none = || connector.unavailable("every session slot is in use or still held by a closing session");
-            let slot = slots.take().ok_or_else(none)?;
-            let name = SessionName { slot: slot.number, ..*named };
-            let row = wire.conn().query_first::<(Option<i64>, String), _>(Sql::name_session(&name)).await;
-            let row = row.map_err(|error| explain(connector.name, "cannot name the session", error))?;
-            let (taken, version) = row.ok_or_else(|| connector.unavailable("GET_LOCK gave no answer"))?;
+            let slot = match slots.take() {
+                Some(slot) => slot,
+                None => match held.pop_front() {
+                    Some(slot) => self.free(wire, slot).await?,
+                    None => slots.wait().await,
+                },
+            };
+            let (taken, version) = self.try_name(wire, &slot, Duration::ZERO).await?;
             connector.learn(&version);
-            if taken == Some(1) {
+            if taken {
                 connector.check_lineage(wire.conn(), *lineage).await?;
                 return Ok(slot);
             }
-            held.push(slot);
+            held.push_back(slot);
         }
+    }
+}
+
+impl Naming<'_> {
+    fn name(&self, slot: &Slot) -> SessionName {
+        SessionName { slot: slot.number, ..self.0.named }
+    }
+
+    /// Takes the slot's name, if it is free within the wait, and asks for the server's version.
+    async fn try_name(&self, wire: &mut Wire, slot: &Slot, wait: Duration) -> Result<(bool, String)> {
+        let connector = &self.0.connector;
+        let row = wire.conn().query_first::<(Option<i64>, String), _>(Sql::name_session(&self.name(slot), wait)).await;
+        let row = row.map_err(|error| explain(connector.name, "cannot name the session", error))?;
+        let (taken, version) = row.ok_or_else(|| connector.unavailable("GET_LOCK gave no answer"))?;
+        Ok((taken == Some(1), version))
+    }
+
+    /// Waits a moment for what remains of an old session, then ends it: nobody works on it any more.
+    async fn free(&self, wire: &mut Wire, slot: Slot) -> Result<Slot> {
+        let (taken, _) = self.try_name(wire, &slot, Duration::from_secs(1)).await?;
+        if !taken {
+            let ended = kill_and_wait(wire.conn(), self.name(&slot), self.0.connector.timeout).await;
+            ended.map_err(|error| explain(self.0.connector.name, "cannot end an old session", error))?;
+        }
+        Ok(slot)
     }
 }
 
@@ -234,14 +281,34 @@ impl Lease {
     pub(super) fn release(mut self) {
         drop(self.0.take());
     }
+
+    /// Closes the session without disturbing what it does: a commit in progress is better finished than killed.
+    pub(super) fn close(mut self) {
+        if let Some(object) = self.0.take() {
+            Object::take(object).wire.sever();
+        }
+    }
 }
 
 impl Drop for Lease {
+    /// Closes the session, and kills it if it may be in a statement: a server that is busy, or waits for a lock, does
+    /// not look at its socket.
     fn drop(&mut self) {
-        if let Some(object) = self.0.take() {
-            let Session { wire, slot, .. } = Object::take(object);
-            wire.sever();
+        let Some(object) = self.0.take() else { return };
+        let pool = Object::pool(&object);
+        let Session { wire, slot, .. } = Object::take(object);
+        let is_torn = wire.is_broken();
+        wire.sever();
+        // Without a runtime the closed socket has to do: the server sees it when its statement ends.
+        let (true, Some(pool), Ok(runtime)) = (is_torn, pool, tokio::runtime::Handle::try_current()) else { return };
+        runtime.spawn(async move {
+            let Sessions { named, control, connector, .. } = pool.manager();
+            let name = SessionName { slot: slot.number, ..*named };
+            if let Err(error) = control.end_session(name).await {
+                tracing::debug!(participant = %connector.name, %error, "a session may still be at its last statement");
+            }
+            // Until here nobody else goes by its name.
             drop(slot);
-        }
+        });
     }
 }

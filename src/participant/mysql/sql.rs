@@ -146,6 +146,12 @@ impl BranchSql {
         Question::new(nonce).then(Step::Last, roll_back)
     }
 
+    /// Reads the witness as it is once nobody is at work on it; `None` without one.
+    pub(super) fn look_locking(&self) -> Option<String> {
+        let table = self.witness.as_ref()?;
+        Some(format!("{} LOCK IN SHARE MODE", look(table, &self.key)))
+    }
+
     /// `XA END` alone: its refusal tells of a transaction that the server has rolled back by itself.
     pub(super) fn end(&self, nonce: u64) -> Question {
         Question::new(nonce).then(Step::End, format!("XA END {}", self.xid))
@@ -198,9 +204,9 @@ impl Sql {
         }
     }
 
-    /// Takes a session's name, without waiting, and shows the server: one row.
-    pub(super) fn name_session(session: &SessionName) -> String {
-        format!("SELECT GET_LOCK('{session}', 0), VERSION()")
+    /// Takes a session's name, waiting for it so many whole seconds, and shows the server: one row.
+    pub(super) fn name_session(session: &SessionName, wait: Duration) -> String {
+        format!("SELECT GET_LOCK('{session}', {}), VERSION()", wait.as_millis().div_ceil(1000))
     }
 
     pub(super) fn session_holder(session: &SessionName) -> String {
@@ -241,12 +247,13 @@ impl Sql {
         insert_witness(&self.witness, &branch.into(), Kind::Fence)
     }
 
+    /// Fails at once when somebody is at work on the witness.
+    pub(super) fn try_lock(&self, branch: &BranchId) -> String {
+        format!("{} FOR UPDATE NOWAIT", self.look(branch))
+    }
+
     pub(super) fn look(&self, branch: &BranchId) -> String {
-        let Key { incarnation, sequence, branch } = branch.into();
-        format!(
-            "SELECT kind FROM {} WHERE incarnation = {incarnation} AND sequence = {sequence} AND branch = {branch}",
-            self.witness
-        )
+        look(&self.witness, &branch.into())
     }
 
     pub(super) fn lineage(&self) -> String {
@@ -337,6 +344,13 @@ pub(super) fn grant_recover(account: &str) -> String {
 /// An account as GRANT takes it.
 pub(super) fn account(user: &str, host: &str) -> String {
     format!("'{}'@'{}'", user.replace('\'', "''"), host.replace('\'', "''"))
+}
+
+fn look(table: &str, key: &Key) -> String {
+    let Key { incarnation, sequence, branch } = key;
+    format!(
+        "SELECT kind FROM {table} WHERE incarnation = {incarnation} AND sequence = {sequence} AND branch = {branch}"
+    )
 }
 
 fn insert_witness(table: &str, key: &Key, kind: Kind) -> String {

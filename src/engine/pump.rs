@@ -4,7 +4,7 @@
 //! All that a coordinator asks for runs at once on this task; there is no order to keep here, since a coordinator
 //! never asks for what depends on an answer that it has not heard.
 
-use super::Shared;
+use super::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName, TransactionId};
 use crate::participant::{Answer, BoxFuture, Branch};
@@ -36,7 +36,7 @@ pub(crate) struct Verdict {
 
 /// What a transaction's end needs to know.
 pub(crate) struct Job {
-    pub shared: Arc<Shared>,
+    pub engine: Arc<Engine>,
     pub id: TransactionId,
     pub enlisted: Vec<Enlisted>,
     pub acknowledge: Acknowledge,
@@ -61,7 +61,7 @@ enum Event {
 }
 
 struct Pump {
-    shared: Arc<Shared>,
+    engine: Arc<Engine>,
     id: TransactionId,
     coordinator: Coordinator,
     sessions: BTreeMap<BranchId, (ParticipantName, Session)>,
@@ -84,7 +84,7 @@ pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>
         job.enlisted.into_iter().map(|e| (e.info.id, (e.info.participant, Session::Idle(e.branch)))).collect();
     let mut pump = Pump {
         coordinator: Coordinator::new(job.id, infos, job.acknowledge, None),
-        shared: job.shared,
+        engine: job.engine,
         id: job.id,
         sessions,
         requests: FuturesUnordered::new(),
@@ -156,7 +156,7 @@ impl Pump {
     }
 
     fn decided(&mut self) {
-        self.timer = Some(Instant::now() + self.shared.transaction.apply_wait);
+        self.timer = Some(Instant::now() + self.engine.transaction.apply_wait);
         self.tell(Input::Durable);
     }
 
@@ -185,7 +185,7 @@ impl Pump {
             Output::Commit(id) => self.finish(id, |branch| branch.commit()),
             Output::RollBack(id) => self.finish(id, |branch| branch.roll_back()),
             Output::Append(record) => self.append(record),
-            Output::Note(record) => self.shared.journal.note(record),
+            Output::Note(record) => self.engine.journal.note(record),
             Output::Leave(id) => self.leave(id),
             Output::Answer(outcome) => self.answer(outcome),
         }
@@ -209,7 +209,7 @@ impl Pump {
     /// Starts the end of a branch. One that does not answer within the resolver's patience is the resolver's, which
     /// has other connections.
     fn finish(&mut self, id: BranchId, how: fn(&mut dyn Branch) -> BoxFuture<'_, Answer<Finish>>) {
-        let patience = self.shared.recovery.statement_timeout;
+        let patience = self.engine.recovery.statement_timeout;
         self.request(id, move |mut branch| async move {
             let answer = tokio::time::timeout(patience, how(&mut *branch)).await;
             match answer {
@@ -227,8 +227,8 @@ impl Pump {
         self.pending = decision.branches.iter().map(|branch| (branch.id, branch.participant)).collect();
         // From here on nothing can abort.
         self.timer = None;
-        let shared = self.shared.clone();
-        self.requests.push(Box::pin(async move { Event::Appended(shared.journal.append(record).await) }));
+        let engine = self.engine.clone();
+        self.requests.push(Box::pin(async move { Event::Appended(engine.journal.append(record).await) }));
     }
 
     fn leave(&mut self, id: BranchId) {
@@ -257,9 +257,9 @@ impl Pump {
     fn end(self) {
         assert!(self.coordinator.is_finished(), "{}: nothing is under way, yet the coordinator waits", self.id);
         let outcome = self.outcome.expect("a finished coordinator has answered");
-        self.shared.live.end(self.id.sequence, outcome);
+        self.engine.live.end(self.id.sequence, outcome);
         if self.left_some {
-            self.shared.kick_resolver();
+            self.engine.kick_resolver();
         }
     }
 }

@@ -1,0 +1,169 @@
+//! What a running bridge consists of: its participants, its journal, its live transactions. Transactions, coordinators
+//! and the resolver share one [`Engine`].
+
+mod found;
+mod live;
+mod member;
+pub(crate) mod pump;
+
+pub(crate) use found::Found;
+pub(crate) use live::{Live, Standing};
+pub(crate) use member::Member;
+pub(crate) use pump::{Enlisted, Job, Verdict};
+
+use crate::config::{Config, RecoveryConfig, TransactionConfig};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Incarnation, Lineage, ParticipantName, SessionName, TransactionId};
+use crate::journal::{Journal, Opening};
+use crate::participant::{Participant, Registration};
+use futures_util::future::join_all;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
+
+/// What transactions, coordinators and the resolver share.
+pub(crate) struct Engine {
+    pub members: Vec<Member>,
+    pub journal: Journal,
+    pub registration: Registration,
+    pub transaction: TransactionConfig,
+    pub recovery: RecoveryConfig,
+    pub live: Live,
+    /// What the resolver's passes have found.
+    pub found: Found,
+    pub runtime: tokio::runtime::Handle,
+    /// Wakes the resolver: something was left to it.
+    pub work: Notify,
+    closing: AtomicBool,
+}
+
+impl Engine {
+    /// Takes the journal's lock and a new incarnation. Reaches nobody yet.
+    pub fn open(config: Config, participants: BTreeMap<ParticipantName, Arc<dyn Participant>>) -> Result<Self> {
+        let opening = opening(&config, participants.keys().copied())?;
+        let incarnation = opening.incarnation;
+        let journal = Journal::open(&config.journal, opening)?;
+        let registration = Registration {
+            node: config.node,
+            incarnation,
+            journal: journal.id(),
+            participant: 0,
+            host: host(),
+            expected: None,
+        };
+        let members = participants.into_values().zip(0..).map(|(participant, number)| Member::new(number, participant));
+        Ok(Self {
+            members: members.collect(),
+            journal,
+            registration,
+            transaction: config.transaction,
+            recovery: config.recovery,
+            live: Live::default(),
+            found: Found::default(),
+            runtime: tokio::runtime::Handle::current(),
+            work: Notify::new(),
+            closing: AtomicBool::new(false),
+        })
+    }
+
+    /// This incarnation's id of a sequence.
+    pub fn id(&self, sequence: u64) -> TransactionId {
+        TransactionId { node: self.registration.node, incarnation: self.registration.incarnation, sequence }
+    }
+
+    /// The member of a configured name.
+    pub fn member(&self, name: &str) -> Result<&Member> {
+        self.members.iter().find(|member| member.name.as_str() == name).ok_or_else(|| {
+            let known: Vec<_> = self.members.iter().map(|member| member.name.as_str()).collect();
+            let message = format!("no participant {name:?} is configured; there are: {}", known.join(", "));
+            Error::new(ErrorKind::Config, message)
+        })
+    }
+
+    /// A member's lineage, after registering with it where that has not been done yet.
+    pub async fn ready(&self, member: &Member) -> Result<Lineage> {
+        member.ready(&self.journal, &self.registration).await
+    }
+
+    /// Registers with every participant, at once. An error where one answers that it cannot serve, or none answers;
+    /// one that merely cannot be reached is the resolver's to try again.
+    pub async fn reach_all(&self) -> Result<()> {
+        let wait = self.recovery.open_wait;
+        let attempts = self.members.iter().map(|member| async move {
+            tokio::time::timeout(wait, self.ready(member)).await.unwrap_or_else(|_| {
+                Err(Error::new(ErrorKind::Unavailable, format!("no answer within {wait:?}")).at(member.name))
+            })
+        });
+        let failed: Vec<_> = join_all(attempts).await.into_iter().filter_map(Result::err).collect();
+        let none_reached = failed.len() == self.members.len();
+        for error in &failed {
+            tracing::warn!(error = %error.chain(), "participant cannot be used yet");
+        }
+        let fatal = failed.into_iter().find(|error| none_reached || error.kind() != ErrorKind::Unavailable);
+        fatal.map_or(Ok(()), Err)
+    }
+
+    /// Ends a session from outside, within the resolver's patience.
+    pub async fn end_session(&self, participant: ParticipantName, session: SessionName) {
+        let Ok(member) = self.member(participant.as_str()) else { return };
+        let ending =
+            tokio::time::timeout(self.recovery.statement_timeout, member.participant.end_session(session)).await;
+        if !matches!(ending, Ok(Ok(_))) {
+            tracing::warn!(%participant, %session, "a session could not be ended from outside; its socket is closed");
+        }
+    }
+
+    /// Begins the next transaction: its sequence.
+    pub fn begin(&self) -> Result<TransactionId> {
+        if self.closing.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, "the bridge is closed"));
+        }
+        self.journal.check_space()?;
+        Ok(self.id(self.live.begin()))
+    }
+
+    /// Refuses new transactions from now on.
+    pub fn refuse_new(&self) {
+        self.closing.store(true, Ordering::Release);
+    }
+
+    /// Tells the resolver that there is something to do.
+    pub fn kick_resolver(&self) {
+        self.work.notify_one();
+    }
+}
+
+/// A new incarnation of the journal.
+pub(crate) fn opening(config: &Config, participants: impl Iterator<Item = ParticipantName>) -> Result<Opening> {
+    Ok(Opening {
+        node: config.node,
+        incarnation: Incarnation(random()?),
+        opened_at_ms: now_ms(),
+        participants: participants.collect(),
+    })
+}
+
+/// 64 bits that nobody can foresee.
+pub(crate) fn random() -> Result<u64> {
+    getrandom::u64()
+        .map_err(|error| Error::new(ErrorKind::Setup, format!("the system gives no random numbers: {error}")))
+}
+
+/// A pause between half of `pause` and all of it, so that those who failed together do not return together.
+pub(crate) fn jittered(pause: Duration) -> Duration {
+    let part = getrandom::u32().unwrap_or(u32::MAX / 2);
+    pause.mul_f64(0.5 + f64::from(part) / f64::from(u32::MAX) / 2.0)
+}
+
+fn now_ms() -> u64 {
+    // For people alone: a clock before 1970 may as well say 1970.
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| String::from("unknown"), |h| h.trim().to_owned())
+}
