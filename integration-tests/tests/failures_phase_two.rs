@@ -300,6 +300,34 @@ each_pair! {
         assert_eq!((bridge.status().damaged, bridge.status().in_doubt), (0, 0));
     }
 
+    /// The coordinator is gone and its server has not noticed: on MariaDB the branch stays with the dead session, and
+    /// is unknown to everybody else, until that session is ended.
+    async fn d26_a_half_open_session_is_ended(other) {
+        let world = World::new(other).await;
+        let mut key = 0;
+        for side in world.sides() {
+            for (text, expected) in [(side.words().commit, Outcome::Committed), (side.words().roll_back, Outcome::RolledBack)] {
+                key += 1;
+                // Held for good: what the program closes stays open at the server.
+                let rule = side.proxy.on(text).hold();
+                let no = world.other(side).proxy.on(world.other(side).words().prepare);
+                let no = (expected == Outcome::RolledBack).then(|| no.cut());
+                let program = Program::start(world.config("")).await;
+                let id = program.begin_commit(key).await;
+                if expected == Outcome::RolledBack {
+                    no.unwrap().fired().await;
+                }
+                rule.fired().await;
+                program.crash().await;
+                assert_eq!(side.prepared().await.len(), 1);
+                let pass = world.recover().await;
+                assert!(pass.is_complete());
+                assert_eq!(pass.found.transactions.iter().find(|one| one.id == id).unwrap().outcome, expected);
+                world.agrees(key, expected).await;
+            }
+        }
+    }
+
     /// A scan that fails, hangs or is cut is no empty list: nothing is presumed of what it did not show.
     async fn d20_a_failed_scan_is_not_an_empty_list(other) {
         let faults: [(&str, fn(On) -> integration_tests::proxy::Rule); 4] =
