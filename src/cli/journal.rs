@@ -7,7 +7,7 @@ use crate::config::JournalConfig;
 use crate::error::Result;
 use crate::journal::format::Entry;
 use crate::journal::{self, Offline, OfflineEntry, Verdict};
-use crate::protocol::Record;
+use crate::protocol::{Absence, Record};
 use serde_json::{Value, json};
 
 /// Reads the journal and tells how it is.
@@ -91,6 +91,8 @@ fn describe_record(record: &Record) -> String {
         }
         Record::Done(id) => format!("done {id}"),
         Record::OnePhase(id) => format!("committed in one phase {id}"),
+        Record::Settled(incarnation, Absence::RolledBack) => format!("settled {incarnation}"),
+        Record::Settled(incarnation, Absence::Unproven) => format!("settled {incarnation}, not all of it proven"),
     }
 }
 

@@ -62,7 +62,7 @@ impl State {
 fn ended_by(record: &Record) -> Option<TransactionId> {
     match record {
         Record::Commit(CommitRecord { transaction: id, .. }) | Record::OnePhase(id) => Some(*id),
-        Record::Incarnation(_) | Record::Participant(_) | Record::Done(_) => None,
+        Record::Incarnation(_) | Record::Participant(_) | Record::Done(_) | Record::Settled(..) => None,
     }
 }
 

@@ -67,6 +67,8 @@
 //!   a payload larger than what is left; then it may be in doubt (J3), never lost after it was acknowledged.
 //! * **J11** Reading never writes, and one process writes at a time.
 //! * **J12** The directory's size is bounded by what the image holds: see the writer's rule for compaction.
+//! * **J13** Only earlier openings are settled, and nothing of one is found to have committed afterwards. (What was
+//!   decided before may still be carried out, and be noted as done.)
 //!
 //! # Caveats
 //!
@@ -133,6 +135,7 @@ impl Opening {
 /// An open journal: the lock, the image of what is durable, and the thread that writes.
 pub struct Journal {
     id: JournalId,
+    incarnation: Incarnation,
     shared: Arc<Shared>,
     /// The thread that writes, and the lock, which is released when the thread has ended.
     running: Mutex<Option<Running>>,
@@ -163,11 +166,12 @@ impl Journal {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_on(storage: impl Storage, segment_bytes: u64, opening: Opening) -> Result<Self> {
+        let incarnation = opening.incarnation;
         let opened = opening::open(Arc::new(storage), segment_bytes, opening.record())?;
         let id = opened.image.journal();
         let shared = Arc::new(Shared::new(opened.name, opened.image));
         let thread = committer::spawn(Arc::clone(&shared), opened.writer)?;
-        Ok(Self { id, shared, running: Mutex::new(Some(Running { thread, lock: opened.lock })) })
+        Ok(Self { id, incarnation, shared, running: Mutex::new(Some(Running { thread, lock: opened.lock })) })
     }
 
     /// Creates the directory and an empty journal in it, for `handfast init`; leaves one that is there alone.
@@ -184,6 +188,11 @@ impl Journal {
         self.id
     }
 
+    /// This opening.
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
     /// Makes a record durable: `Ok` means that it is, whatever happens now.
     ///
     /// # Errors
@@ -193,11 +202,13 @@ impl Journal {
     /// after [`close`](Self::close).
     ///
     /// # Panics
-    /// On a record that contradicts those before it.
+    /// On a record that contradicts those before it, or settles this very opening.
     ///
     /// # Cancel safety
     /// The record is queued at the first poll. Dropping the future afterwards does not take it back.
     pub async fn append(&self, record: Record) -> Result<()> {
+        let own = matches!(record, Record::Settled(incarnation, _) if incarnation == self.incarnation);
+        assert!(!own, "an incarnation that is at work is not settled");
         let answer = self.shared.append(record)?;
         self.shared.answer(answer).await
     }

@@ -179,7 +179,7 @@ impl Offline {
         self.in_doubt.iter().any(|record| match record {
             Record::Commit(decision) => decision.transaction == id,
             Record::OnePhase(one) => *one == id,
-            Record::Incarnation(_) | Record::Participant(_) | Record::Done(_) => false,
+            Record::Incarnation(_) | Record::Participant(_) | Record::Done(_) | Record::Settled(..) => false,
         })
     }
 

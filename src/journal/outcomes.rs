@@ -8,7 +8,7 @@
 
 use super::format::{Content, Entry, OutcomeChunk};
 use crate::id::{Incarnation, JournalId, ParticipantName, TransactionId};
-use crate::protocol::{CommitRecord, DecidedBranch, IncarnationRecord, ParticipantRecord, Payload, Record};
+use crate::protocol::{Absence, CommitRecord, DecidedBranch, IncarnationRecord, ParticipantRecord, Payload, Record};
 use roaring::RoaringTreemap;
 use std::collections::BTreeMap;
 
@@ -24,7 +24,8 @@ pub struct Impossible(String);
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Outcomes {
     committed: RoaringTreemap,
-    settled: bool,
+    /// What no record means; `None` while something of the incarnation may still move.
+    settled: Option<Absence>,
 }
 
 /// The state of a journal.
@@ -98,6 +99,21 @@ impl Image {
         ours && self.outcomes.get(&id.incarnation).is_some_and(|known| known.committed.contains(id.sequence))
     }
 
+    /// What the absence of a record means of an incarnation of which nothing can move any more; `None` of any other.
+    pub fn settled(&self, incarnation: Incarnation) -> Option<Absence> {
+        self.outcomes.get(&incarnation).and_then(|known| known.settled)
+    }
+
+    /// Whether nothing of that incarnation can move any more.
+    pub fn is_settled(&self, incarnation: Incarnation) -> bool {
+        self.settled(incarnation).is_some()
+    }
+
+    /// The openings of which something may still move, the one at work among them.
+    pub fn unsettled(&self) -> impl Iterator<Item = &IncarnationRecord> {
+        self.incarnations.values().filter(|record| !self.is_settled(record.incarnation))
+    }
+
     /// How many transactions are recorded as committed.
     pub fn committed_count(&self) -> u64 {
         self.outcomes.values().map(|known| known.committed.len()).sum()
@@ -126,6 +142,10 @@ impl Image {
             // Coordinator and resolver may both have seen the last branch commit.
             Record::Done(id) => drop(self.open.remove(id)),
             Record::OnePhase(id) => self.set_committed(*id),
+            // Two passes may have come to the same end at once.
+            Record::Settled(incarnation, absence) => {
+                self.outcomes.entry(*incarnation).or_default().settled.get_or_insert(*absence);
+            }
         }
         Ok(())
     }
@@ -149,13 +169,18 @@ impl Image {
             Record::OnePhase(id) if self.open.contains_key(id) => {
                 impossible(format!("transaction {id} is decided, and yet of one writer"))
             }
-            Record::OnePhase(id) => self.check_begun(*id),
+            Record::OnePhase(id) if self.is_committed(*id) => Ok(()),
+            Record::OnePhase(id) => self.check_open(*id),
+            Record::Settled(incarnation, _) if !self.knows(*incarnation) => {
+                impossible(format!("incarnation {incarnation} is settled and was never opened"))
+            }
+            Record::Settled(..) => Ok(()),
         }
     }
 
     fn check_commit(&self, record: &CommitRecord) -> Result<(), Impossible> {
         let id = record.transaction;
-        self.check_begun(id)?;
+        self.check_open(id)?;
         if self.is_committed(id) {
             return Err(Impossible(format!("transaction {id} is decided a second time")));
         }
@@ -176,8 +201,12 @@ impl Image {
         }
     }
 
-    fn check_begun(&self, id: TransactionId) -> Result<(), Impossible> {
+    /// Whether a transaction can have been begun, and can still be found to have committed.
+    fn check_open(&self, id: TransactionId) -> Result<(), Impossible> {
         match self.incarnations.get(&id.incarnation) {
+            Some(record) if record.node == id.node && self.is_settled(record.incarnation) => {
+                Err(Impossible(format!("transaction {id} commits after its incarnation was settled without it")))
+            }
             Some(record) if record.node == id.node && id.sequence > 0 => Ok(()),
             _ => Err(Impossible(format!("transaction {id} is of no incarnation of this journal"))),
         }
@@ -221,12 +250,13 @@ impl Image {
         }
         let known = self.outcomes.entry(chunk.incarnation).or_default();
         known.committed |= &chunk.committed;
-        known.settled |= chunk.settled;
+        known.settled = known.settled.or(chunk.settled);
         Ok(())
     }
 
-    /// Hands out the entries that bring an empty image to this state: incarnations and participants, then the
-    /// outcomes of what is finished, the open decisions, the payloads.
+    /// Hands out the entries that bring an empty image to this state: incarnations and participants, then the open
+    /// decisions, the outcomes of what is finished, the payloads. In this order: behind the outcomes of a settled
+    /// incarnation none of its decisions can come.
     pub fn snapshot(&self, mut put: impl FnMut(Content<'_>)) {
         for record in self.incarnations.values() {
             put(Content::Record(&Record::Incarnation(record.clone())));
@@ -234,17 +264,21 @@ impl Image {
         for record in self.participants.values() {
             put(Content::Record(&Record::Participant(record.clone())));
         }
+        for decision in self.open.values() {
+            put(Content::Open(decision));
+        }
         for (incarnation, known) in &self.outcomes {
             let mut finished = known.committed.clone();
             for id in self.open.keys().filter(|id| id.incarnation == *incarnation) {
                 assert!(finished.remove(id.sequence), "an open decision is a commit");
             }
-            for committed in chunks(&finished) {
+            let mut pieces = chunks(&finished);
+            if pieces.is_empty() && known.settled.is_some() {
+                pieces.push(RoaringTreemap::new());
+            }
+            for committed in pieces {
                 put(Content::Outcomes(&OutcomeChunk { incarnation: *incarnation, settled: known.settled, committed }));
             }
-        }
-        for decision in self.open.values() {
-            put(Content::Open(decision));
         }
         for (key, (id, bytes)) in &self.payloads {
             put(Content::Payload(*id, key, bytes));

@@ -130,6 +130,17 @@ pub enum Record {
     Done(TransactionId),
     /// A transaction of one writer has committed, by that writer's own commit.
     OnePhase(TransactionId),
+    /// Nothing of an earlier incarnation can move any more: what it left is known or will never be.
+    Settled(Incarnation, Absence),
+}
+
+/// What the absence of a record means, of a transaction whose incarnation is settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Absence {
+    /// Every branch that committed left a witness, and all of them were read: it was rolled back.
+    RolledBack,
+    /// A participant kept no witness: it was rolled back, or committed by one writer alone there, and nobody can tell.
+    Unproven,
 }
 
 /// An opening of a bridge.

@@ -3,7 +3,7 @@
 use super::wire::{Decoder, Encoder, Malformed};
 use super::{FormatVersion, HEADER_END, Header, MAX_KEY, MAX_PAYLOAD};
 use crate::id::{Incarnation, JournalId, TransactionId};
-use crate::protocol::{CommitRecord, DecidedBranch, IncarnationRecord, ParticipantRecord, Payload, Record};
+use crate::protocol::{Absence, CommitRecord, DecidedBranch, IncarnationRecord, ParticipantRecord, Payload, Record};
 use roaring::RoaringTreemap;
 
 /// The kinds of entries, by their number in a frame.
@@ -26,6 +26,8 @@ pub enum EntryType {
     Done = 19,
     /// [`Record::OnePhase`]
     OnePhase = 20,
+    /// [`Record::Settled`]
+    Settled = 21,
     /// [`Entry::Outcomes`]
     Outcomes = 32,
     /// [`Entry::Payload`]
@@ -34,7 +36,7 @@ pub enum EntryType {
 
 impl EntryType {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Header,
         Self::Mark,
         Self::Next,
@@ -43,6 +45,7 @@ impl EntryType {
         Self::Commit,
         Self::Done,
         Self::OnePhase,
+        Self::Settled,
         Self::Outcomes,
         Self::Payload,
     ];
@@ -77,8 +80,8 @@ pub enum Entry {
 pub struct OutcomeChunk {
     /// Whose transactions they are.
     pub incarnation: Incarnation,
-    /// Whether nothing of that incarnation can move any more. Reserved: this version writes `false`.
-    pub settled: bool,
+    /// What no record means, when nothing of that incarnation can move any more; `None` while something may.
+    pub settled: Option<Absence>,
     /// The sequences that have committed.
     pub committed: RoaringTreemap,
 }
@@ -113,6 +116,7 @@ impl Content<'_> {
             Self::Record(Record::Commit(_)) | Self::Open(_) => EntryType::Commit,
             Self::Record(Record::Done(_)) => EntryType::Done,
             Self::Record(Record::OnePhase(_)) => EntryType::OnePhase,
+            Self::Record(Record::Settled(..)) => EntryType::Settled,
             Self::Outcomes(_) => EntryType::Outcomes,
             Self::Payload(..) => EntryType::Payload,
         }
@@ -128,6 +132,10 @@ impl Content<'_> {
             Self::Record(Record::Commit(record)) => encode_commit(to, record, record.payload.as_ref()),
             Self::Open(record) => encode_commit(to, record, None),
             Self::Record(Record::Done(id) | Record::OnePhase(id)) => to.transaction(*id),
+            Self::Record(Record::Settled(incarnation, absence)) => {
+                to.u64("incarnation", incarnation.0);
+                to.u8("absence", absence_code(Some(*absence)));
+            }
             Self::Outcomes(chunk) => encode_outcomes(to, chunk),
             Self::Payload(id, key, bytes) => encode_payload(to, *id, key, bytes),
         }
@@ -154,6 +162,7 @@ pub fn check(record: &Record) -> Result<(), &'static str> {
             bounded(payload.is_none_or(|p| p.bytes.len() <= MAX_PAYLOAD), "a payload larger than 5 MiB")
         }
         Record::Done(id) | Record::OnePhase(id) => bounded(id.sequence > 0, "a transaction with sequence 0"),
+        Record::Settled(..) => Ok(()),
     }
 }
 
@@ -169,6 +178,7 @@ pub(super) fn decode(kind: EntryType, content: &[u8]) -> Result<Entry, Malformed
         EntryType::Commit => Entry::Record(Record::Commit(decode_commit(&mut from)?)),
         EntryType::Done => Entry::Record(Record::Done(from.transaction()?)),
         EntryType::OnePhase => Entry::Record(Record::OnePhase(from.transaction()?)),
+        EntryType::Settled => Entry::Record(decode_settled(&mut from)?),
         EntryType::Outcomes => Entry::Outcomes(decode_outcomes(&mut from)?),
         EntryType::Payload => decode_payload(&mut from).map(|(id, payload)| Entry::Payload(id, payload))?,
     };
@@ -275,17 +285,40 @@ fn decode_branch(from: &mut Decoder<'_>, transaction: TransactionId) -> Result<D
     Ok(DecidedBranch { id, participant, lineage: from.lineage("branches[].lineage")? })
 }
 
+fn decode_settled(from: &mut Decoder<'_>) -> Result<Record, Malformed> {
+    let incarnation = from.incarnation("incarnation")?;
+    let absence = decode_absence(from, "absence")?.ok_or(Malformed { field: "absence", why: "is 0" })?;
+    Ok(Record::Settled(incarnation, absence))
+}
+
+fn absence_code(absence: Option<Absence>) -> u8 {
+    match absence {
+        None => 0,
+        Some(Absence::RolledBack) => 1,
+        Some(Absence::Unproven) => 2,
+    }
+}
+
+fn decode_absence(from: &mut Decoder<'_>, field: &'static str) -> Result<Option<Absence>, Malformed> {
+    match from.u8(field)? {
+        0 => Ok(None),
+        1 => Ok(Some(Absence::RolledBack)),
+        2 => Ok(Some(Absence::Unproven)),
+        _ => Err(Malformed { field, why: "is more than 2" }),
+    }
+}
+
 fn encode_outcomes(to: &mut Encoder<'_>, chunk: &OutcomeChunk) {
     let mut bytes = Vec::with_capacity(chunk.committed.serialized_size());
     chunk.committed.serialize_into(&mut bytes).expect("writing to a Vec cannot fail");
     to.u64("incarnation", chunk.incarnation.0);
-    to.u8("settled", u8::from(chunk.settled));
+    to.u8("settled", absence_code(chunk.settled));
     to.bytes32("committed", &bytes);
 }
 
 fn decode_outcomes(from: &mut Decoder<'_>) -> Result<OutcomeChunk, Malformed> {
     let incarnation = from.incarnation("incarnation")?;
-    let settled = from.flag("settled")?;
+    let settled = decode_absence(from, "settled")?;
     let committed = RoaringTreemap::deserialize_from(from.bytes32("committed")?)
         .map_err(|_| Malformed { field: "committed", why: "is not a Roaring bitmap" })?;
     Ok(OutcomeChunk { incarnation, settled, committed })

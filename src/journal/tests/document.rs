@@ -7,7 +7,7 @@ use crate::journal::format::wire::trace;
 use crate::journal::format::{self, Binding, Content, Entry, EntryType, FormatVersion, Frame, Header, OutcomeChunk};
 use crate::journal::writer::{Writer, snapshot};
 use crate::journal::{Image, Storage, Verdict, lockfile, read_from};
-use crate::protocol::{CommitRecord, ParticipantRecord, Payload, Record};
+use crate::protocol::{Absence, CommitRecord, ParticipantRecord, Payload, Record};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,9 +48,10 @@ fn samples() -> Vec<Entry> {
         Entry::Record(Record::Commit(CommitRecord { transaction, branches, payload: Some(payload.clone()) })),
         Entry::Record(Record::Done(transaction)),
         Entry::Record(Record::OnePhase(transaction)),
+        Entry::Record(Record::Settled(Incarnation(7), Absence::Unproven)),
         Entry::Outcomes(OutcomeChunk {
             incarnation: Incarnation(7),
-            settled: false,
+            settled: Some(Absence::RolledBack),
             committed: [1, 2, 3, 70_000, 1 << 40].into_iter().collect(),
         }),
         Entry::Payload(transaction, payload),

@@ -6,7 +6,7 @@ use crate::ErrorKind;
 use crate::config::JournalConfig;
 use crate::journal::format::{self, Entry};
 use crate::journal::{FileStorage, Journal, Verdict, read, read_from};
-use crate::protocol::Record;
+use crate::protocol::{Absence, Record};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,6 +43,66 @@ fn what_was_appended_and_noted_is_there_after_reopening() {
         assert_eq!(image.payload(b"offsets"), Some((id(1, 1), b"42".as_slice())));
     });
     journal.close().unwrap();
+}
+
+/// A settled incarnation stays so through reopening and compaction, whether anything of it committed or not, and its
+/// open decisions stay open.
+#[test]
+fn what_is_settled_stays_settled() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path());
+    let journal = Journal::open(&config, opening(1)).unwrap();
+    wait(journal.append(commit(1, 1))).unwrap();
+    wait(journal.append(commit(1, 2))).unwrap();
+    journal.note(done(1, 2));
+    journal.close().unwrap();
+    Journal::open(&config, opening(2)).unwrap().close().unwrap();
+
+    let journal = Journal::open(&config, opening(3)).unwrap();
+    assert_eq!(journal.image(|image| image.unsettled().count()), 3);
+    journal.note(Record::OnePhase(id(1, 3)));
+    for _ in 0..2 {
+        wait(journal.append(Record::Settled(opening(1).incarnation, Absence::Unproven))).unwrap();
+        wait(journal.append(Record::Settled(opening(2).incarnation, Absence::RolledBack))).unwrap();
+    }
+    journal.close().unwrap();
+    for next in 4..6 {
+        let journal = Journal::open(&config, opening(next)).unwrap();
+        journal.image(|image| {
+            assert_eq!(image.settled(opening(1).incarnation), Some(Absence::Unproven));
+            assert_eq!(image.settled(opening(2).incarnation), Some(Absence::RolledBack));
+            assert!(!image.is_settled(opening(3).incarnation), "nobody said so");
+            assert!([1, 2, 3].iter().all(|sequence| image.is_committed(id(1, *sequence))));
+            assert_eq!(image.open_decisions().count(), 1);
+        });
+        journal.close().unwrap();
+    }
+    let journal = Journal::open(&config, opening(6)).unwrap();
+    journal.note(done(1, 1));
+    journal.note(Record::OnePhase(id(1, 3)));
+    journal.close().unwrap();
+    assert_eq!(read(directory.path()).unwrap().image.open_decisions().count(), 0);
+}
+
+/// Nothing commits behind a settled incarnation's back, and none that is at work is settled.
+#[test]
+fn a_settled_incarnation_commits_nothing_more() {
+    let disk = Disk::default();
+    drop(Journal::open_on(disk.clone(), 1 << 16, opening(1)).unwrap());
+    let journal = Journal::open_on(disk.clone(), 1 << 16, opening(2)).unwrap();
+    wait(journal.append(Record::Settled(opening(1).incarnation, Absence::RolledBack))).unwrap();
+    let contradictions = [
+        commit(1, 1),
+        Record::OnePhase(id(1, 1)),
+        Record::Settled(opening(2).incarnation, Absence::RolledBack),
+        Record::Settled(opening(7).incarnation, Absence::RolledBack),
+    ];
+    for record in contradictions {
+        let append = std::panic::AssertUnwindSafe(|| wait(journal.append(record.clone())));
+        assert!(std::panic::catch_unwind(append).is_err(), "{record:?}");
+    }
+    drop(journal);
+    assert_eq!(read_from(&disk).unwrap().verdict, Verdict::Clean);
 }
 
 /// D10: the second opening is refused and names the first, by whatever path it comes.
