@@ -4,7 +4,7 @@ use crate::engine::{Engine, Standing};
 use crate::id::{Incarnation, Lineage, ParticipantName, TransactionId};
 use crate::journal::{Image, Journal, Offline};
 use crate::protocol::recovery::{Memory, Recalled};
-use crate::protocol::{CommitRecord, IncarnationRecord, Outcome};
+use crate::protocol::{Absence, CommitRecord, IncarnationRecord, Outcome};
 use std::sync::Arc;
 
 /// Where the memory is.
@@ -76,6 +76,10 @@ impl Memory for Store {
         let failed = self.journal().is_some_and(|journal| journal.is_poisoned().is_some());
         // A failed journal may hold the decision that it could not confirm.
         if recalled == Recalled::Nothing && undecided && failed { Recalled::Unsure } else { recalled }
+    }
+
+    fn settled(&self, incarnation: Incarnation) -> Option<Absence> {
+        self.image(|image| image.settled(incarnation))
     }
 
     fn open_decisions(&self) -> Vec<CommitRecord> {

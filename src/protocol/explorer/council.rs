@@ -5,7 +5,7 @@ use super::bugs::Bug;
 use super::world::{FOREIGN, INCARNATION, NODE, Seen, Setting, Slot, World};
 use crate::id::{Incarnation, Lineage, TransactionId};
 use crate::protocol::recovery::{Action, Evidence, Memory, Observation, Plan, Recalled, Scan, plan};
-use crate::protocol::{CommitRecord, DecidedBranch, IncarnationRecord, Mode, Outcome, Record};
+use crate::protocol::{Absence, CommitRecord, DecidedBranch, IncarnationRecord, Mode, Outcome, Record};
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
@@ -102,6 +102,11 @@ impl Memory for Image<'_> {
             ONE_PHASE => Recalled::OnePhase,
             other => panic!("{other} is no memory"),
         }
+    }
+
+    fn settled(&self, _: Incarnation) -> Option<Absence> {
+        // The only process here is the one at work: what is earlier than it is explored with `Settling`.
+        None
     }
 
     fn open_decisions(&self) -> Vec<CommitRecord> {

@@ -35,15 +35,20 @@
 //! * **A transaction stops being live only after its record is there.** So [`plan`] asks [`Memory::is_live`] first and
 //!   [`Memory::recall`] second, and a memory that changes in between is no danger.
 //!
+//! Apart from single branches, a pass finds out whether whole incarnations of the past are [settled](Settling), so that
+//! *no record* of theirs means rolled back without asking anybody.
+//!
 //! Evidence is gathered after the scan, about branches that the scan does not show, and is thrown away with it. A
 //! server that is restored from a backup may take back what it once proved.
 
 mod observation;
 mod outcome;
 mod plan;
+mod settled;
 mod table;
 
 pub use observation::{Memory, Observation, Recalled, Scan};
 pub use outcome::{outcome_of, questions};
 pub use plan::{BranchPlan, ForeignBranch, Plan, TransactionPlan, Unscanned, plan};
+pub use settled::{Settling, Verdict, Why};
 pub use table::{Action, Evidence, History, Row, Sighting, TABLE, decide};

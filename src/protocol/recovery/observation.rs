@@ -2,7 +2,7 @@
 
 use super::table::Evidence;
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, TransactionId};
-use crate::protocol::message::{CommitRecord, IncarnationRecord};
+use crate::protocol::message::{Absence, CommitRecord, IncarnationRecord};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is remembered: the journal, and the coordinators at work in this process.
@@ -16,6 +16,9 @@ pub trait Memory {
 
     /// What the journal holds of it, durably.
     fn recall(&self, transaction: TransactionId) -> Recalled;
+
+    /// What no record means of a transaction of an incarnation that is settled; `None` while something of it may move.
+    fn settled(&self, incarnation: Incarnation) -> Option<Absence>;
 
     /// All decisions that are not done yet.
     fn open_decisions(&self) -> Vec<CommitRecord>;

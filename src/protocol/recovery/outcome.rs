@@ -3,7 +3,7 @@
 use super::observation::{Memory, Recalled};
 use super::table::Evidence;
 use crate::id::{BranchId, ParticipantName, TransactionId};
-use crate::protocol::message::Outcome;
+use crate::protocol::message::{Absence, Outcome};
 
 /// The branches to put a fence question about before [`outcome_of`] can say more than *in doubt*: one for each
 /// participant of the transaction's incarnation, since no record says which took part. A witness is found by
@@ -14,6 +14,9 @@ pub fn questions(memory: &dyn Memory, transaction: TransactionId) -> Vec<(Partic
         return Vec::new();
     };
     if memory.is_live(transaction) || memory.recall(transaction) != Recalled::Nothing {
+        return Vec::new();
+    }
+    if memory.settled(transaction.incarnation).is_some() {
         return Vec::new();
     }
     let number = |index: usize| u16::try_from(index).expect("participants are numbered by u16 in every branch id");
@@ -35,8 +38,19 @@ pub fn outcome_of(memory: &dyn Memory, transaction: TransactionId, answers: &[Ev
     Some(match memory.recall(transaction) {
         Recalled::Unsure => Outcome::InDoubt,
         Recalled::Decided(_) | Recalled::Finished | Recalled::OnePhase => Outcome::Committed,
-        Recalled::Nothing => without_a_record(answers, opened.participants.len()),
+        Recalled::Nothing => match memory.settled(transaction.incarnation) {
+            None => without_a_record(answers, opened.participants.len()),
+            Some(absence) => settled(absence),
+        },
     })
+}
+
+/// What no record means once nothing can move any more.
+pub(super) fn settled(absence: Absence) -> Outcome {
+    match absence {
+        Absence::RolledBack => Outcome::RolledBack,
+        Absence::Unproven => Outcome::InDoubt,
+    }
 }
 
 /// Rolled back needs every participant's word. A single writer's witness is as good as a record; the witness of a

@@ -1,10 +1,10 @@
 //! From an observation to a plan: the whole of recovery's judgement, as a function.
 
 use super::observation::{Memory, Observation, Recalled, Scan};
-use super::outcome::without_a_record;
+use super::outcome::{settled as what_absence_means, without_a_record};
 use super::table::{Action, Evidence, History, Sighting, decide};
 use crate::id::{BranchId, Lineage, ParticipantName, TransactionId};
-use crate::protocol::message::{CommitRecord, Outcome, Record};
+use crate::protocol::message::{Absence, CommitRecord, Outcome, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is to be done, in the order of ids.
@@ -133,19 +133,20 @@ fn about(
     // This order: a transaction that is not live any more has left its record.
     let recalled = if memory.is_live(id) { None } else { Some(memory.recall(id)) };
     let proven: Vec<_> = branches.iter().map(|branch| evidence(observation, *branch)).collect();
-    let history = judge(recalled.as_ref(), &proven);
+    let settled = memory.settled(id.incarnation);
+    let history = judge(recalled.as_ref(), &proven, settled.is_some());
     let plans: Vec<_> =
         branches.iter().map(|branch| one(memory, observation, *branch, history, recalled.as_ref())).collect();
     let action = plans.iter().map(|branch| branch.action).max().unwrap_or(Action::Nothing);
     let participants = memory.incarnation(id.incarnation).map_or(0, |opened| opened.participants.len());
-    let outcome = outcome(history, &plans, participants);
+    let outcome = outcome(history, &plans, participants, settled);
     let note = note(id, history, recalled.as_ref(), &plans);
     assert!(note.is_none() || matches!(action, Action::Nothing | Action::Finish | Action::FinishUnproven));
     TransactionPlan { id, history, outcome, action, branches: plans, note }
 }
 
 /// What is remembered, corrected by what a witness proves of a transaction without a record.
-fn judge(recalled: Option<&Recalled>, proven: &[Evidence]) -> History {
+fn judge(recalled: Option<&Recalled>, proven: &[Evidence], settled: bool) -> History {
     match recalled {
         None => History::Live,
         Some(Recalled::Unsure) => History::Unsure,
@@ -153,6 +154,8 @@ fn judge(recalled: Option<&Recalled>, proven: &[Evidence]) -> History {
         Some(Recalled::Finished) => History::Finished,
         Some(Recalled::OnePhase) => History::OnePhase,
         Some(Recalled::Nothing) if proven.contains(&Evidence::Committed) => History::Stale,
+        // All that had committed was known when the incarnation was settled.
+        Some(Recalled::Nothing) if proven.contains(&Evidence::CommittedAlone) && settled => History::Stale,
         Some(Recalled::Nothing) if proven.contains(&Evidence::CommittedAlone) => History::OnePhase,
         Some(Recalled::Nothing) => History::Undecided,
     }
@@ -229,7 +232,7 @@ fn evidence(observation: &Observation, id: BranchId) -> Evidence {
     observation.evidence.get(&id).copied().unwrap_or(Evidence::NotAsked)
 }
 
-fn outcome(history: History, branches: &[BranchPlan], participants: usize) -> Outcome {
+fn outcome(history: History, branches: &[BranchPlan], participants: usize, settled: Option<Absence>) -> Outcome {
     if branches.iter().any(|branch| branch.action == Action::Damage) {
         return Outcome::Damaged;
     }
@@ -239,6 +242,7 @@ fn outcome(history: History, branches: &[BranchPlan], participants: usize) -> Ou
         History::Stale => Outcome::Damaged,
         // A prepared branch is proof that no single writer decided, and no record says that anybody else did.
         History::Undecided if branches.iter().any(|branch| branch.sighting == Sighting::Listed) => Outcome::RolledBack,
+        History::Undecided if settled.is_some() => settled.map_or(Outcome::InDoubt, what_absence_means),
         History::Undecided => {
             let mut answers = BTreeMap::new();
             for branch in branches {

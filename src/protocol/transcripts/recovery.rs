@@ -4,6 +4,7 @@
 //! ```text
 //! > incarnation 1 ledger orders
 //! > remember commit 1.7 ledger orders | done 1.7 | one_phase 1.7 | unsure 1.7 | live 1.7
+//! > settled 1 [unproven]
 //! > scan ledger [lineage=2] 1.7/ledger ..       the whole list; a word that is no branch is a foreign one
 //! > scan_fails orders connection refused
 //! > want 1.7/ledger
@@ -17,7 +18,7 @@
 use super::Machine;
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, TransactionId};
 use crate::protocol::recovery::{Evidence, Memory, Observation, Plan, Recalled, Scan, outcome_of, plan};
-use crate::protocol::{CommitRecord, DecidedBranch, IncarnationRecord};
+use crate::protocol::{Absence, CommitRecord, DecidedBranch, IncarnationRecord};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
@@ -31,6 +32,7 @@ struct Image {
     incarnations: BTreeMap<Incarnation, IncarnationRecord>,
     recalled: BTreeMap<TransactionId, Recalled>,
     live: BTreeSet<TransactionId>,
+    settled: BTreeMap<Incarnation, Absence>,
 }
 
 impl Memory for Image {
@@ -46,6 +48,10 @@ impl Memory for Image {
         self.recalled.get(&transaction).cloned().unwrap_or(Recalled::Nothing)
     }
 
+    fn settled(&self, incarnation: Incarnation) -> Option<Absence> {
+        self.settled.get(&incarnation).copied()
+    }
+
     fn open_decisions(&self) -> Vec<CommitRecord> {
         let open = self.recalled.values().filter_map(|recalled| match recalled {
             Recalled::Decided(record) => Some(record.clone()),
@@ -59,6 +65,10 @@ impl Machine for Script {
     fn say(&mut self, words: &[&str]) -> Option<Vec<String>> {
         match words {
             ["incarnation", number, participants @ ..] => self.open(number, participants),
+            ["settled", number, rest @ ..] => {
+                let absence = if rest == ["unproven"] { Absence::Unproven } else { Absence::RolledBack };
+                self.memory.settled.insert(Incarnation(number.parse().unwrap()), absence);
+            }
             ["remember", what, id, rest @ ..] => self.remember(what, id, rest),
             ["scan", participant, rest @ ..] => self.scan(participant, rest),
             ["scan_fails", participant, cause @ ..] => {
