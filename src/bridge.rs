@@ -48,7 +48,8 @@ impl Bridge {
     /// Opens a bridge and settles what earlier openings left.
     ///
     /// Waits for participants that cannot be reached no longer than `recovery.open_wait`; what they hold is settled
-    /// in the background when they come back.
+    /// in the background when they come back. So are the earlier openings as a whole: their sessions are ended where a
+    /// server has not noticed that they are gone, and commits whose note was lost are found.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] and [`ErrorKind::Setup`] name what to mend; [`ErrorKind::Refused`] when the journal is
@@ -74,7 +75,7 @@ impl Bridge {
         let engine = Arc::new(Engine::open(config, participants)?);
         let reached = engine.reach_all().await;
         let resolver = Resolver::live(engine.clone());
-        let swept = tokio::time::timeout(engine.recovery.open_wait, resolver.sweep(&|_| {})).await;
+        let swept = tokio::time::timeout(engine.recovery.open_wait, resolver.sweep_branches(&|_| {})).await;
         if swept.is_err() {
             tracing::warn!("recovery goes on in the background: it took longer than recovery.open_wait");
         }
@@ -158,7 +159,8 @@ impl Bridge {
     /// How a transaction ended, at any later time and after any crash.
     ///
     /// A transaction still at work is [`Outcome::InDoubt`]. Of an earlier incarnation's transaction that left no
-    /// record, every participant is asked by a fence: once all have answered *never*, it is rolled back for good.
+    /// record, every participant is asked by a fence: once all have answered *never*, it is rolled back for good. As
+    /// soon as that incarnation is settled ([`Status::unsettled`]) nobody need be asked.
     ///
     /// # Errors
     /// [`ErrorKind::Unknown`] when this journal never gave out that id.

@@ -9,10 +9,12 @@
 //! `list` (reading beside a running application, changing nothing).
 
 mod pass;
+mod settle;
 mod status;
 mod store;
 
 pub use pass::{Pass, Seen, View};
+pub use settle::{Hindrance, Unsettled};
 pub use status::{ParticipantStatus, Status};
 
 use crate::config::{Config, RecoveryConfig};
@@ -170,8 +172,8 @@ impl Resolver {
         recovery::plan(&self.store, observation)
     }
 
-    /// One pass: observes, plans and applies until nothing is left to send, and writes down what was settled.
-    /// `progress` hears of each branch when it has been dealt with.
+    /// One pass: observes, plans and applies until nothing is left to send, and writes down what was settled; then tries
+    /// to settle the earlier incarnations as a whole. `progress` hears of each branch when it has been dealt with.
     ///
     /// # Panics
     /// On a resolver that only [`read`](Self::read)s.
@@ -179,6 +181,22 @@ impl Resolver {
     /// # Cancel safety
     /// May be dropped at any point: the next pass finds what is left.
     pub async fn sweep(&self, progress: &(dyn Fn(&BranchPlan) + Sync)) -> Pass {
+        let mut pass = self.sweep_branches(progress).await;
+        pass.unsettled = self.settle_earlier(&mut pass.view, &pass.left).await;
+        if pass.unsettled.iter().any(|one| one.hindrance == Hindrance::Contradiction) {
+            pass.left = self.plan(&pass.view.observation);
+            if let Store::Live(engine) = &self.store {
+                pass::remember(engine, &pass.left, &pass.view);
+            }
+        }
+        pass
+    }
+
+    /// A pass that settles branches, and leaves the question of earlier incarnations to others.
+    ///
+    /// # Panics
+    /// As [`sweep`](Self::sweep).
+    pub(crate) async fn sweep_branches(&self, progress: &(dyn Fn(&BranchPlan) + Sync)) -> Pass {
         let journal = self.store.journal().expect("a resolver that only reads settles nothing");
         let mut view = self.observe().await;
         self.want_unsettled(&mut view.observation);
@@ -198,7 +216,7 @@ impl Resolver {
             settle(engine, &plan);
             pass::remember(engine, &plan, &view);
         }
-        Pass { view, found, left: plan }
+        Pass { view, found, left: plan, unsettled: Vec::new() }
     }
 
     /// Asks for what this incarnation's coordinators could not find out: a single writer's lost answer, and whether a
@@ -274,7 +292,7 @@ impl Resolver {
         let (mut answers, mut held) = self.ask_all(id).await;
         if held && self.store.journal().is_some() {
             // Still prepared: a pass rolls it back, since no decision exists.
-            self.sweep(&|_| {}).await;
+            self.sweep_branches(&|_| {}).await;
             (answers, held) = self.ask_all(id).await;
         }
         tracing::debug!(%id, ?answers, held, "participants were asked for the outcome");
@@ -306,8 +324,14 @@ impl Resolver {
         let Store::Live(engine) = &self.store else { panic!("only a bridge's resolver runs in the background") };
         let mut pause = self.settings.backoff_min;
         let mut pending = true;
+        // Opening has looked at the branches just now, and left the rest to this.
+        let mut at_once = !self.store.unsettled().is_empty();
         loop {
-            let wait = if pending { jittered(pause) } else { self.settings.interval };
+            let wait = match (std::mem::take(&mut at_once), pending) {
+                (true, _) => Duration::ZERO,
+                (false, true) => jittered(pause),
+                (false, false) => self.settings.interval,
+            };
             tokio::select! {
                 () = engine.work.notified() => pause = self.settings.backoff_min,
                 () = tokio::time::sleep(wait) => pause = next_pause(pause, self.settings.backoff_max),

@@ -6,7 +6,7 @@ use super::report::Report;
 use crate::Config;
 use crate::error::Result;
 use crate::protocol::recovery::{BranchPlan, Plan, TransactionPlan};
-use crate::resolver::{Pass, Resolver};
+use crate::resolver::{Hindrance, Pass, Resolver};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub async fn run(config: Config, output: &mut Output) -> Result<Exit> {
         sleep(PAUSE).await;
     };
     bar.finish_and_clear();
-    let report = Report::of_recovery(&last.view, found.into_values(), &last.left);
+    let report = Report::of_recovery(&last.view, found.into_values(), &last.left).and_unsettled(&last.unsettled);
     output.report(&report);
     resolver.close().await?;
     Ok(report.status)
@@ -55,7 +55,8 @@ fn remember(found: &mut BTreeMap<crate::id::TransactionId, TransactionPlan>, pla
 
 /// A participant that cannot be reached is reported at once; what waits for a session to end is worth a little time.
 fn worth_another(pass: &Pass) -> bool {
-    !pass.is_complete() && pass.view.participants.iter().all(|seen| seen.trouble.is_none())
+    let out_of_reach = pass.unsettled.iter().any(|one| one.hindrance == Hindrance::OutOfReach);
+    !pass.is_complete() && !out_of_reach && pass.view.participants.iter().all(|seen| seen.trouble.is_none())
 }
 
 fn bar() -> ProgressBar {

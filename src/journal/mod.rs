@@ -227,6 +227,12 @@ impl Journal {
         self.shared.image(f)
     }
 
+    /// The earlier openings of which something may still move.
+    pub fn unsettled(&self) -> Vec<IncarnationRecord> {
+        let earlier = |opened: &&IncarnationRecord| opened.incarnation != self.incarnation;
+        self.image(|image| image.unsettled().filter(earlier).cloned().collect())
+    }
+
     /// Whether a decision that is begun now will find space on the disk.
     ///
     /// # Errors

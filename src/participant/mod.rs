@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+use witness::Witnessed;
 
 /// A boxed future, so that participants can be mixed behind `dyn`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -200,6 +201,25 @@ pub trait Participant: Send + Sync + 'static {
     /// Ends a session of ours by its name, with what it holds: `true` when there was one. How a deadline takes a
     /// session away from an application that does not come back.
     fn end_session<'a>(&'a self, session: SessionName) -> BoxFuture<'a, Result<bool>>;
+
+    /// Ends every session that these incarnations have under this participant's number, all at once, and waits until they
+    /// are gone with what they hold: how many there were. Prepared branches stay. Sessions of any other incarnation or
+    /// number are left alone. An error when one lingers, or may not be ended: then nothing is certain of any.
+    ///
+    /// One or two questions to the server, however many incarnations.
+    fn end_sessions<'a>(&'a self, participant: u16, incarnations: &'a [Incarnation]) -> BoxFuture<'a, Result<usize>>;
+
+    /// The witnesses that these incarnations' branches have left under this participant's number, and what stands in
+    /// their place, in the order of incarnation and sequence; of each incarnation only those with this sequence and
+    /// beyond. At most [`witness::PAGE`] rows: fewer are all there are.
+    ///
+    /// Reads the table whether or not the participant keeps witnesses now: its earlier incarnations may have.
+    fn witnessed<'a>(
+        &'a self,
+        participant: u16,
+        incarnations: &'a [Incarnation],
+        from: u64,
+    ) -> BoxFuture<'a, Result<Vec<Witnessed>>>;
 
     /// Closes the pool and the resolver's connection.
     fn close(&self) -> BoxFuture<'_, ()>;

@@ -79,14 +79,42 @@ impl fmt::Display for Kind {
     }
 }
 
+/// So many rows are read at once: [`Participant::witnessed`](super::Participant::witnessed).
+pub const PAGE: usize = 1000;
+
+/// A row of the witness table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Witnessed {
+    /// Whose branch it is of.
+    pub incarnation: Incarnation,
+    /// The number of its transaction; 0 for [`Kind::Off`].
+    pub sequence: u64,
+    /// What it proves.
+    pub kind: Kind,
+}
+
+impl Witnessed {
+    /// A row as the table has it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`] for a kind that this version does not know.
+    pub fn of(incarnation: i64, sequence: i64, kind: &str) -> Result<Self> {
+        let kind = known(kind)?;
+        Ok(Self { incarnation: Incarnation::from_sql(incarnation), sequence: sequence.cast_unsigned(), kind })
+    }
+}
+
 /// What a row found under a branch's key says, or its absence.
 ///
 /// # Errors
 /// [`ErrorKind::Refused`] for a kind that this version does not know: a newer one wrote it, and guessing may do harm.
 pub fn evidence(kind: Option<&str>) -> Result<Evidence> {
-    let Some(text) = kind else { return Ok(Evidence::Nothing) };
-    let unknown = || format!("{WITNESS_TABLE} has a row of the unknown kind {text:?}: a newer version wrote it");
-    Kind::parse(text).map(Kind::evidence).ok_or_else(|| Error::new(ErrorKind::Refused, unknown()))
+    kind.map_or(Ok(Evidence::Nothing), |kind| known(kind).map(Kind::evidence))
+}
+
+fn known(kind: &str) -> Result<Kind> {
+    let unknown = || format!("{WITNESS_TABLE} has a row of the unknown kind {kind:?}: a newer version wrote it");
+    Kind::parse(kind).ok_or_else(|| Error::new(ErrorKind::Refused, unknown()))
 }
 
 /// The primary key of a branch's witness. Two participants may share a database, so the participant's number is in it.

@@ -1,5 +1,6 @@
 //! What a pass saw, what it found to be done, and what it left.
 
+use super::settle::{Hindrance, Unsettled};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::id::ParticipantName;
@@ -25,13 +26,17 @@ pub struct Pass {
     pub found: Plan,
     /// What remains: waiting, damage, and what is at rest.
     pub left: Plan,
+    /// The earlier incarnations that are not settled.
+    pub unsettled: Vec<Unsettled>,
 }
 
 impl Pass {
-    /// Whether nothing is left to be done or waited for, and every participant was scanned.
+    /// Whether nothing is left to be done or waited for: every participant was scanned, and every earlier incarnation is
+    /// settled, unless only a person can change that.
     pub fn is_complete(&self) -> bool {
         let open = self.left.transactions.iter().any(|transaction| is_open(transaction.action));
-        !open && self.view.participants.iter().all(|seen| seen.trouble.is_none())
+        let waits = self.unsettled.iter().any(|one| one.hindrance != Hindrance::Contradiction);
+        !open && !waits && self.view.participants.iter().all(|seen| seen.trouble.is_none())
     }
 }
 

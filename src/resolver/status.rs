@@ -16,6 +16,9 @@ pub struct Status {
     pub oldest_in_doubt: Option<Duration>,
     /// Transactions that a person has to look at.
     pub damaged: usize,
+    /// Earlier incarnations of this journal of which something may still move: each is found out about in the background
+    /// as soon as all of its participants can be reached.
+    pub unsettled: usize,
     /// Why the journal takes no more decisions, if it does not.
     pub journal_failed: Option<String>,
     /// The participants, by name.
@@ -56,6 +59,7 @@ impl Status {
             in_doubt: in_doubt.len(),
             oldest_in_doubt: in_doubt.values().min().map(Instant::elapsed),
             damaged: damaged.len(),
+            unsettled: engine.journal.unsettled().len(),
             journal_failed: engine.journal.is_poisoned(),
             participants: participants.collect(),
         }

@@ -35,6 +35,11 @@ impl Store {
         }
     }
 
+    /// The earlier incarnations of which something may still move, where this resolver may write.
+    pub fn unsettled(&self) -> Vec<IncarnationRecord> {
+        self.journal().map(Journal::unsettled).unwrap_or_default()
+    }
+
     /// The lineage that the journal knows a participant by.
     pub fn lineage(&self, participant: ParticipantName) -> Option<Lineage> {
         self.image(|image| image.participant(participant).map(|known| known.lineage))

@@ -184,7 +184,8 @@ async fn recover(resolver: &Resolver) -> Result<()> {
         }
         let trouble = pass.view.participants.iter().find_map(|seen| seen.trouble.as_ref().map(Error::chain));
         let open = pass.left.transactions.iter().find(|one| one.action == Action::Wait);
-        let why = trouble.or_else(|| open.map(|one| format!("{} waits", one.id))).unwrap_or_default();
+        let why = trouble.or_else(|| open.map(|one| format!("{} waits", one.id)));
+        let why = why.or_else(|| pass.unsettled.first().map(|one| one.cause.clone())).unwrap_or_default();
         if Instant::now() > deadline {
             return Err(Error::new(ErrorKind::InDoubt, format!("recovery did not come to an end in a minute: {why}")));
         }

@@ -8,9 +8,12 @@
 //!   "transactions": [{"id": "hf1...", "decision": "commit", "outcome": "committed", "action": "commit",
 //!     "branches": [{"participant": "ledger", "gid": "hf1...", "state": "prepared", "evidence": "not_asked",
 //!       "action": "commit", "why": "..", "age_seconds": 12}]}],
-//!   "foreign": [{"participant": "ledger", "gid": "..", "age_seconds": 7}]
+//!   "foreign": [{"participant": "ledger", "gid": "..", "age_seconds": 7}],
+//!   "unsettled": [{"incarnation": "9f3c2a7b11d0e842", "opened_at_ms": 1700000000000, "why": ".."}]
 //! }
 //! ```
+//!
+//! `unsettled` is there only when `recover` found such openings.
 //!
 //! `status` is one of `clean`, `in_doubt`, `unreachable`, `damaged`, `refused`, `corrupt`, and says what the exit code
 //! says. What is not known is `null`, never a zero or an empty list: `prepared` of a participant that did not give its
@@ -24,7 +27,7 @@ use crate::id::{BranchId, ParticipantName, TransactionId};
 use crate::participant::{Sighted, Sighting};
 use crate::protocol::Outcome;
 use crate::protocol::recovery::{Action, BranchPlan, Plan, TransactionPlan};
-use crate::resolver::{Seen, View};
+use crate::resolver::{Hindrance, Seen, Unsettled, View};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -45,6 +48,20 @@ pub struct Report {
     pub transactions: Vec<Transaction>,
     /// Prepared branches that are not this journal's.
     pub foreign: Vec<Foreign>,
+    /// Earlier openings of the journal of which something may still move. Only a recovery asks for them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unsettled: Vec<EarlierOpening>,
+}
+
+/// An earlier opening of the journal that is not settled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EarlierOpening {
+    /// The part of its transactions' ids that says so.
+    pub incarnation: String,
+    /// When it was opened, in milliseconds since 1970.
+    pub opened_at_ms: u64,
+    /// What is in the way.
+    pub why: String,
 }
 
 /// A participant as one look found it.
@@ -143,7 +160,7 @@ impl Report {
     pub fn new(participants: Vec<Participant>, transactions: Vec<Transaction>, foreign: Vec<Foreign>) -> Self {
         let exits = participants.iter().map(|one| one.exit).chain(transactions.iter().map(|one| one.exit));
         let status = exits.max().unwrap_or_default();
-        Self { schema: SCHEMA, status, participants, transactions, foreign }
+        Self { schema: SCHEMA, status, participants, transactions, foreign, unsettled: Vec::new() }
     }
 
     /// A report about a plan.
@@ -208,6 +225,20 @@ impl Report {
     /// A report that nothing could be looked at, and why that is.
     pub fn without_a_look(status: Exit) -> Self {
         Self { status, ..Self::new(Vec::new(), Vec::new(), Vec::new()) }
+    }
+
+    /// Adds the earlier openings that are not settled: while there is one, nothing is clean.
+    pub fn and_unsettled(mut self, unsettled: &[Unsettled]) -> Self {
+        for one in unsettled {
+            self.status = self.status.max(match one.hindrance {
+                Hindrance::OutOfReach => Exit::Unreachable,
+                Hindrance::Pending => Exit::InDoubt,
+                Hindrance::Contradiction => Exit::Damaged,
+            });
+            let (incarnation, why) = (one.incarnation.to_string(), one.cause.clone());
+            self.unsettled.push(EarlierOpening { incarnation, opened_at_ms: one.opened_at_ms, why });
+        }
+        self
     }
 
     /// Raises the status, when something else weighs more.

@@ -1,11 +1,13 @@
 //! The report as text: 80 columns, no colours, identifiers on lines of their own so that they can be copied whole.
 
-use super::{Branch, Foreign, Participant, Report, Transaction, for_people};
+use super::{Branch, EarlierOpening, Foreign, Participant, Report, Transaction, for_people};
 use crate::cli::exit::Exit;
 use comfy_table::{ContentArrangement, Table, presets};
 use std::io::{self, Write};
 
 const WIDTH: u16 = 80;
+/// So many openings are enough to see what is in the way.
+const SHOWN: usize = 10;
 
 pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}: {}", report.status.as_str(), sentence(report.status))?;
@@ -20,6 +22,10 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     if !report.foreign.is_empty() {
         writeln!(out, "\nforeign: prepared by others, never touched")?;
         foreign(&report.foreign, out)?;
+    }
+    if !report.unsettled.is_empty() {
+        writeln!(out, "\nearlier openings of the journal that may still have left something")?;
+        unsettled(&report.unsettled, out)?;
     }
     Ok(())
 }
@@ -77,6 +83,15 @@ fn foreign(all: &[Foreign], out: &mut dyn Write) -> io::Result<()> {
         table.add_row([clean(&one.participant), clean(&format!("{}{age}", one.gid))]);
     }
     print(&table, out)
+}
+
+fn unsettled(all: &[EarlierOpening], out: &mut dyn Write) -> io::Result<()> {
+    let mut table = table();
+    for one in all.iter().take(SHOWN) {
+        table.add_row([clean(&one.incarnation), clean(&one.why)]);
+    }
+    print(&table, out)?;
+    if all.len() > SHOWN { writeln!(out, "and {} more", all.len() - SHOWN) } else { Ok(()) }
 }
 
 fn table() -> Table {

@@ -13,7 +13,7 @@ mod state;
 
 use self::branch::MemoryBranch;
 use self::state::{Session, State, Work, failed, lost};
-use super::witness::{Key, Kind, new_lineage};
+use super::witness::{Key, Kind, Witnessed, new_lineage};
 use super::{
     Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
 };
@@ -53,6 +53,10 @@ pub enum Step {
     RollBackFromOutside,
     /// [`Participant::ask`]
     Ask,
+    /// [`Participant::end_sessions`]
+    EndSessions,
+    /// [`Participant::witnessed`]
+    Witnessed,
 }
 
 /// What happens to a call.
@@ -405,6 +409,19 @@ impl Participant for Memory {
 
     fn end_session<'a>(&'a self, session: SessionName) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move { Ok(self.server.end_session(session)) })
+    }
+
+    fn end_sessions<'a>(&'a self, participant: u16, incarnations: &'a [Incarnation]) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(self.call(Step::EndSessions, move |state| Ok(state.end_sessions(participant, incarnations))))
+    }
+
+    fn witnessed<'a>(
+        &'a self,
+        participant: u16,
+        incarnations: &'a [Incarnation],
+        from: u64,
+    ) -> BoxFuture<'a, Result<Vec<Witnessed>>> {
+        Box::pin(self.call(Step::Witnessed, move |state| Ok(state.witnessed(participant, incarnations, from))))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -3,7 +3,7 @@
 use super::{Fault, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, JournalId, Lineage, NodeName, SessionName};
-use crate::participant::witness::{Key, Kind};
+use crate::participant::witness::{Key, Kind, PAGE, Witnessed};
 use crate::participant::{Evidence, Question};
 use crate::protocol::Vote;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -87,6 +87,27 @@ impl State {
             self.discard(&work);
         }
         true
+    }
+
+    pub(super) fn end_sessions(&mut self, participant: u16, incarnations: &[Incarnation]) -> usize {
+        let ours = |name: SessionName| name.participant == participant && incarnations.contains(&name.incarnation);
+        let named = |(number, session): (&u64, &Session)| ours(session.name).then_some(*number);
+        let sessions: Vec<_> = self.sessions.iter().filter_map(named).collect();
+        sessions.into_iter().filter(|session| self.end_session(*session)).count()
+    }
+
+    pub(super) fn witnessed(&self, participant: u16, incarnations: &[Incarnation], from: u64) -> Vec<Witnessed> {
+        let wanted = |key: &&Key| {
+            let sequence = key.sequence.cast_unsigned();
+            let incarnation = Incarnation::from_sql(key.incarnation);
+            key.branch == i32::from(participant) && sequence >= from && incarnations.contains(&incarnation)
+        };
+        let row = |(key, kind): (&Key, &Kind)| Witnessed {
+            incarnation: Incarnation::from_sql(key.incarnation),
+            sequence: key.sequence.cast_unsigned(),
+            kind: *kind,
+        };
+        self.witness.iter().filter(|(key, _)| wanted(key)).map(row).take(PAGE).collect()
     }
 
     /// Whether waiting for a row would close a circle of transactions that wait for each other.

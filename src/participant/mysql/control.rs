@@ -5,7 +5,7 @@ use super::session::{AsyncPrepare, Connector};
 use super::sql::Sql;
 use super::wire::Wire;
 use crate::error::Result;
-use crate::id::{Lineage, SessionName};
+use crate::id::{Incarnation, Lineage, SessionName};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use std::sync::OnceLock;
@@ -171,6 +171,22 @@ impl Control {
         }
     }
 
+    /// Ends the sessions that a query lists by incarnation, slot and connection, and waits until the query lists none.
+    pub(super) async fn end_sessions(&self, participant: u16, query: &str) -> Result<usize> {
+        let doing = "cannot end the sessions of an earlier incarnation";
+        let work = async {
+            let mut held = self.take().await?;
+            let answer = end_all(held.conn(), participant, query, self.limit / 2).await;
+            held.keep(&answer);
+            answer.map_err(|error| explain(self.connector.name, doing, error))
+        };
+        let (ended, left) = self.within(doing, work).await?;
+        match left {
+            None => Ok(ended),
+            Some(session) => Err(self.connector.unavailable(format!("session {session} was told to end and has not"))),
+        }
+    }
+
     /// Closes the connection; a later call opens another.
     pub(super) async fn close(&self) {
         *self.place.lock().await = None;
@@ -198,15 +214,50 @@ async fn holder(conn: &mut Conn, session: SessionName) -> Result<Option<u64>, My
 }
 
 async fn kill_holder(conn: &mut Conn, holder: u64, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
+    kill(conn, holder).await?;
+    await_end(conn, session, wait).await
+}
+
+async fn kill(conn: &mut Conn, holder: u64) -> Result<(), MyError> {
     match conn.query_drop(Sql::kill(holder)).await {
-        Err(error) if error::code(&error) != Some(NO_SUCH_THREAD) => return Err(error),
+        Err(error) if error::code(&error) != Some(NO_SUCH_THREAD) => Err(error),
         // Killed, or gone by itself.
-        _ => {}
+        _ => Ok(()),
     }
+}
+
+async fn await_end(conn: &mut Conn, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
     // The server frees a session's named locks after it has ended its transaction.
     let gone = conn.query_first::<Option<i64>, _>(Sql::await_session(&session, wait)).await?;
     conn.query_drop(Sql::release_session(&session)).await?;
     Ok(if gone.flatten() == Some(1) { Ended::Gone } else { Ended::Lingers })
+}
+
+/// Kills all sessions that a query lists, then waits for each: how many there were, and one that is there still.
+async fn end_all(
+    conn: &mut Conn,
+    participant: u16,
+    query: &str,
+    wait: Duration,
+) -> Result<(usize, Option<SessionName>), MyError> {
+    type Row = (i64, u32, Option<u64>);
+    let name = |(incarnation, slot, _): &Row| SessionName {
+        incarnation: Incarnation::from_sql(*incarnation),
+        participant,
+        slot: *slot,
+    };
+    let listed: Vec<Row> = conn.query(query).await?;
+    for holder in listed.iter().filter_map(|(_, _, holder)| *holder) {
+        kill(conn, holder).await?;
+    }
+    for row in &listed {
+        await_end(conn, name(row), wait).await?;
+    }
+    if listed.is_empty() {
+        return Ok((0, None));
+    }
+    let left: Vec<Row> = conn.query(query).await?;
+    Ok((listed.len(), left.first().map(name)))
 }
 
 /// Finishes a prepared branch, for which its session is ended where that is in the way.

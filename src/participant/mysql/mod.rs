@@ -43,7 +43,7 @@ use self::session::{Connector, Lease, Product, Sessions, Slots};
 use self::setup::Setup;
 use self::sql::{Sql, Step};
 use self::wire::Failure;
-use super::witness;
+use super::witness::{self, Witnessed};
 use super::{
     Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
 };
@@ -253,6 +253,27 @@ impl Mysql {
         Ok(evidence)
     }
 
+    async fn do_end_sessions(&self, participant: u16, incarnations: &[Incarnation]) -> Result<usize> {
+        if incarnations.is_empty() {
+            return Ok(0);
+        }
+        let doing = "cannot ask for the session slots of an earlier incarnation";
+        let most = self.control.row::<Option<i64>>(doing, &self.sql.most_slots(participant, incarnations)).await?;
+        // One that never registered here never had a session here.
+        let Some(most) = most.flatten() else { return Ok(0) };
+        self.control.end_sessions(participant, &self.sql.held(participant, incarnations, most)).await
+    }
+
+    async fn do_witnessed(&self, participant: u16, incarnations: &[Incarnation], from: u64) -> Result<Vec<Witnessed>> {
+        if incarnations.is_empty() {
+            return Ok(Vec::new());
+        }
+        let query = self.sql.witnessed(participant, incarnations, from);
+        let rows = self.control.rows::<(i64, i64, String)>("cannot read the witness table", &query).await?;
+        let rows = rows.iter().map(|(incarnation, sequence, kind)| Witnessed::of(*incarnation, *sequence, kind));
+        rows.collect::<Result<_>>().map_err(|error| error.at(self.name()))
+    }
+
     /// What the witness table says, as it is committed now.
     async fn look(&self, branch: &BranchId) -> Result<Evidence> {
         let kind = self.control.row::<String>("cannot ask the witness table", &self.sql.evidence(branch)).await?;
@@ -374,6 +395,19 @@ impl Participant for Mysql {
 
     fn end_session<'a>(&'a self, session: SessionName) -> BoxFuture<'a, Result<bool>> {
         Box::pin(self.control.end_session(session))
+    }
+
+    fn end_sessions<'a>(&'a self, participant: u16, incarnations: &'a [Incarnation]) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(self.do_end_sessions(participant, incarnations))
+    }
+
+    fn witnessed<'a>(
+        &'a self,
+        participant: u16,
+        incarnations: &'a [Incarnation],
+        from: u64,
+    ) -> BoxFuture<'a, Result<Vec<Witnessed>>> {
+        Box::pin(self.do_witnessed(participant, incarnations, from))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

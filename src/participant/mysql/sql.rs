@@ -6,8 +6,8 @@
 //! Identifiers are hexadecimal literals, nonces and markers hexadecimal digits: nothing needs quoting, whatever the
 //! application did to `sql_mode`. Tables are qualified and backquoted, whatever it did by `USE`.
 
-use crate::id::{BranchId, Lineage, SessionName};
-use crate::participant::witness::{DECISION_JOURNAL, Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE};
+use crate::id::{BranchId, Incarnation, Lineage, SessionName};
+use crate::participant::witness::{DECISION_JOURNAL, Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, PAGE};
 use crate::participant::{BeginOptions, Isolation, Registration};
 use crate::protocol::Mode;
 use std::time::Duration;
@@ -226,6 +226,44 @@ impl Sql {
         format!("KILL {connection}")
     }
 
+    /// The most session slots that any of these incarnations registered under this number; NULL where none did.
+    pub(super) fn most_slots(&self, participant: u16, incarnations: &[Incarnation]) -> String {
+        let (table, of) = (&self.incarnation, list(incarnations));
+        format!("SELECT MAX(session_slots) FROM {table} WHERE participant = {participant} AND incarnation IN ({of})")
+    }
+
+    /// The sessions of these incarnations under this number: whose, slot, and the connection that goes by that name.
+    ///
+    /// The slots are counted out by joining as many decimal digits as `most` has: neither server has a table of numbers
+    /// for everybody, and recursion is bounded by a setting.
+    pub(super) fn held(&self, participant: u16, incarnations: &[Incarnation], most: i64) -> String {
+        let (table, of) = (&self.incarnation, list(incarnations));
+        let places = most.max(1).to_string().len();
+        let digit = |place: usize| {
+            let digits = (1..10).map(|n| format!(" UNION ALL SELECT {n}")).collect::<String>();
+            format!("(SELECT 0 AS n{digits}) AS d{place}")
+        };
+        let digits: Vec<_> = (0..places).map(digit).collect();
+        let number: Vec<_> = (0..places).map(|place| format!("d{place}.n * {}", 10_u64.pow(place as u32))).collect();
+        let name = format!("CONCAT('handfast.', LPAD(LOWER(HEX(i.incarnation)), 16, '0'), '.{participant}.', s.slot)");
+        format!(
+            "SELECT i.incarnation, s.slot, IS_USED_LOCK({name}) FROM {table} AS i JOIN (SELECT {} AS slot FROM {}) AS s \
+             ON s.slot < i.session_slots WHERE i.participant = {participant} AND i.incarnation IN ({of}) \
+             AND IS_USED_LOCK({name}) IS NOT NULL",
+            number.join(" + "),
+            digits.join(" CROSS JOIN "),
+        )
+    }
+
+    /// A page of witnesses of these incarnations under this number, from a sequence on.
+    pub(super) fn witnessed(&self, participant: u16, incarnations: &[Incarnation], from: u64) -> String {
+        let (table, of, from) = (&self.witness, list(incarnations), from.cast_signed());
+        format!(
+            "SELECT incarnation, sequence, kind FROM {table} WHERE incarnation IN ({of}) AND branch = {participant} \
+             AND sequence >= {from} ORDER BY incarnation, sequence LIMIT {PAGE}"
+        )
+    }
+
     /// The resolver's session: rows as they are committed now, and no long wait for the locks of others.
     pub(super) fn control_session(limit: Duration) -> String {
         let seconds = limit.as_secs().max(1);
@@ -356,6 +394,12 @@ pub(super) fn grant_recover(account: &str) -> String {
 /// An account as GRANT takes it.
 pub(super) fn account(user: &str, host: &str) -> String {
     format!("'{}'@'{}'", user.replace('\'', "''"), host.replace('\'', "''"))
+}
+
+/// Incarnations as a list for `IN`, which is never empty.
+fn list(incarnations: &[Incarnation]) -> String {
+    assert!(!incarnations.is_empty(), "nobody is asked about nothing");
+    incarnations.iter().map(|incarnation| incarnation.to_sql().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 fn look(table: &str, key: &Key) -> String {

@@ -35,7 +35,7 @@ pub use self::lent::{Lent, PostgresBranch};
 use self::session::{Connector, Lease, Sessions, Slots};
 use self::setup::Setup;
 use self::sql::Sql;
-use super::witness;
+use super::witness::{self, Witnessed};
 use super::{
     Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
 };
@@ -52,7 +52,7 @@ use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::config::{Config, Host};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 /// A PostgreSQL database that takes part.
 pub struct Postgres {
@@ -239,6 +239,43 @@ impl Postgres {
         }
         Err(self.connector.unavailable(format!("session {session} was told to end and has not")))
     }
+
+    async fn do_end_sessions(&self, participant: u16, incarnations: &[Incarnation]) -> Result<usize> {
+        let names: Vec<String> = incarnations.iter().map(ToString::to_string).collect();
+        let wait = i64::try_from((self.control.limit() / 2).as_millis()).unwrap_or(i64::MAX);
+        let run = |client: Arc<Client>| async move {
+            let told = client.query_typed(&Sql::end_sessions(participant), &[(&names, Type::TEXT_ARRAY)]).await?.len();
+            if told == 0 {
+                return Ok((told, Vec::new()));
+            }
+            let awaited = [(&names as &(dyn ToSql + Sync), Type::TEXT_ARRAY), (&wait, Type::INT8)];
+            client.query_typed(&Sql::await_sessions(participant), &awaited).await?;
+            // What goes by itself in between is no longer there to be waited for: only a look is proof.
+            let left = client.query_typed(&Sql::sessions(participant), &[(&names, Type::TEXT_ARRAY)]).await?;
+            let left = left.iter().map(|row| row.try_get::<_, String>(0)).collect::<Result<Vec<_>, _>>()?;
+            Ok((told, left))
+        };
+        let (told, left) = self.control.run("cannot end the sessions of an earlier incarnation", run).await?;
+        match left.first() {
+            None => Ok(told),
+            Some(session) => Err(self.connector.unavailable(format!("session {session} was told to end and has not"))),
+        }
+    }
+
+    async fn do_witnessed(&self, participant: u16, incarnations: &[Incarnation], from: u64) -> Result<Vec<Witnessed>> {
+        let query = self.sql.witnessed();
+        let incarnations: Vec<i64> = incarnations.iter().map(|incarnation| incarnation.to_sql()).collect();
+        let (participant, from) = (i32::from(participant), from.cast_signed());
+        let run = |client: Arc<Client>| async move {
+            let of: [(&(dyn ToSql + Sync), Type); 3] =
+                [(&incarnations, Type::INT8_ARRAY), (&participant, Type::INT4), (&from, Type::INT8)];
+            let rows = client.query_typed(&query, &of).await?;
+            rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get::<_, String>(2)?))).collect()
+        };
+        let rows: Vec<(i64, i64, String)> = self.control.run("cannot read the witness table", run).await?;
+        let rows = rows.iter().map(|(incarnation, sequence, kind)| Witnessed::of(*incarnation, *sequence, kind));
+        rows.collect::<Result<_>>().map_err(|error| error.at(self.name()))
+    }
 }
 
 /// The driver's configuration. What the URL holds is never shown: it may be a password, in pieces if it is not quoted.
@@ -334,6 +371,19 @@ impl Participant for Postgres {
 
     fn end_session<'a>(&'a self, session: SessionName) -> BoxFuture<'a, Result<bool>> {
         Box::pin(self.do_end_session(session))
+    }
+
+    fn end_sessions<'a>(&'a self, participant: u16, incarnations: &'a [Incarnation]) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(self.do_end_sessions(participant, incarnations))
+    }
+
+    fn witnessed<'a>(
+        &'a self,
+        participant: u16,
+        incarnations: &'a [Incarnation],
+        from: u64,
+    ) -> BoxFuture<'a, Result<Vec<Witnessed>>> {
+        Box::pin(self.do_witnessed(participant, incarnations, from))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

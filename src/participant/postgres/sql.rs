@@ -8,7 +8,7 @@
 //! `standard_conforming_strings`. Functions and tables are qualified, whatever it did to `search_path`.
 
 use crate::id::BranchId;
-use crate::participant::witness::{Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, WITNESS_TABLE};
+use crate::participant::witness::{Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, PAGE, WITNESS_TABLE};
 use crate::participant::{BeginOptions, Isolation};
 use crate::protocol::Mode;
 use std::time::Duration;
@@ -207,6 +207,41 @@ impl Sql {
     /// Ends sessions by name, each awaited up to `$2` milliseconds.
     pub(super) const END_SESSION: &str = "SELECT pg_catalog.pg_terminate_backend(pid, $2) FROM pg_catalog.pg_stat_activity \
          WHERE application_name = $1 AND datname = pg_catalog.current_database() AND pid <> pg_catalog.pg_backend_pid()";
+
+    /// The sessions of an incarnation of those in `$1`, by a name that is theirs as a whole: a name that merely begins
+    /// so is somebody else's.
+    fn named(participant: u16) -> String {
+        format!(
+            "FROM pg_catalog.pg_stat_activity WHERE application_name ~ \
+             '^handfast\\.[0-9a-f]{{16}}\\.{participant}\\.(0|[1-9][0-9]*)$' \
+             AND pg_catalog.substr(application_name, 10, 16) = ANY ($1) \
+             AND datname = pg_catalog.current_database() AND pid <> pg_catalog.pg_backend_pid()"
+        )
+    }
+
+    /// Tells those sessions to end: a row for each.
+    pub(super) fn end_sessions(participant: u16) -> String {
+        format!("SELECT pg_catalog.pg_terminate_backend(pid) {}", Self::named(participant))
+    }
+
+    /// Waits for the end of each of them, `$2` milliseconds at most.
+    pub(super) fn await_sessions(participant: u16) -> String {
+        format!("SELECT pg_catalog.pg_terminate_backend(pid, $2) {}", Self::named(participant))
+    }
+
+    /// The names of those that are still there.
+    pub(super) fn sessions(participant: u16) -> String {
+        format!("SELECT application_name {}", Self::named(participant))
+    }
+
+    /// A page of witnesses: of the incarnations in `$1`, under the number `$2`, from the sequence `$3` on.
+    pub(super) fn witnessed(&self) -> String {
+        format!(
+            "SELECT incarnation, sequence, kind FROM {} WHERE incarnation = ANY ($1) AND branch = $2 AND sequence >= $3 \
+             ORDER BY incarnation, sequence LIMIT {PAGE}",
+            self.witness
+        )
+    }
 
     /// How the resolver's own session is set up. Its fences must be as durable as commits, and its role the one that
     /// owns the prepared transactions.

@@ -102,6 +102,11 @@ impl Observation {
         assert!(open, "{branch}: {evidence:?} after {before:?}: answers of one pass are final");
     }
 
+    /// A witness of a decision that no record holds was read, beside the plan's own questions.
+    pub fn contradicted(&mut self, branch: BranchId) {
+        self.evidence.insert(branch, Evidence::Committed);
+    }
+
     /// The server's positive answer to our commit: proof. Where a positive answer is none, say
     /// [`gone`](Self::gone), and its witness will be asked for.
     pub fn committed(&mut self, branch: BranchId) {

@@ -151,7 +151,8 @@ impl Settling {
         let (_, place) = &self.places[usize::from(participant)];
         assert!(*place == Place::Empty, "witnesses are read after the list, and before all is read");
         let id = TransactionId { node: self.node, incarnation: self.incarnation, sequence };
-        if memory.recall(id) != Recalled::Nothing {
+        // Sequences begin at 1: what is kept under 0 is of no transaction.
+        if sequence == 0 || memory.recall(id) != Recalled::Nothing {
             return;
         }
         match evidence {

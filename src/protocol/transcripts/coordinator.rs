@@ -116,7 +116,9 @@ impl Script {
             }
             Record::Done(_) => "Done".into(),
             Record::OnePhase(_) => "OnePhase".into(),
-            Record::Incarnation(_) | Record::Participant(_) | Record::Settled(..) => panic!("no coordinator writes {record:?}"),
+            Record::Incarnation(_) | Record::Participant(_) | Record::Settled(..) => {
+                panic!("no coordinator writes {record:?}")
+            }
         }
     }
 }

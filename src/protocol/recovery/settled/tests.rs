@@ -204,8 +204,7 @@ impl World {
     /// Settled, every commit is in the books and nothing can move.
     fn is_wrong(&self, bug: Bug) -> bool {
         let Verdict::Settled(_) = self.settling(bug).verdict() else { return false };
-        let unknown =
-            (0..2).any(|at| self.sites[at].witness.is_some() && !self.books.0.contains(&(at as u64 + 1)));
+        let unknown = (0..2).any(|at| self.sites[at].witness.is_some() && !self.books.0.contains(&(at as u64 + 1)));
         unknown || !self.moves().is_empty()
     }
 }
@@ -213,15 +212,8 @@ impl World {
 /// How many worlds were seen, and whether one of them was wrong, and one settled.
 fn explore(bug: Bug) -> (usize, bool, bool) {
     let starts = [None, Some(Late::Prepare), Some(Late::OnePhase)];
-    let site = |late| Site {
-        session: true,
-        late,
-        prepared: false,
-        witness: None,
-        ended: false,
-        listed: false,
-        read: false,
-    };
+    let site =
+        |late| Site { session: true, late, prepared: false, witness: None, ended: false, listed: false, read: false };
     let begin = |a, b| World { sites: [site(a), site(b)], books: Books::default(), settling: Vec::new() };
     let mut open: Vec<_> = starts.iter().flat_map(|a| starts.iter().map(move |b| begin(*a, *b))).collect();
     let mut seen = BTreeSet::new();
