@@ -768,3 +768,271 @@ async fn damage_is_not_forgotten_when_the_rest_is_rolled_back() {
         assert_eq!((bridge.status().damaged, world.left.value(1)), (1, Some(10)));
     }
 }
+
+/// What a process leaves behind that dies with sessions at a server that does not notice: a branch of its own.
+async fn left_at(bridge: &Bridge, member: usize, sequence: u64, row: i64) -> Box<dyn crate::participant::Branch> {
+    let options = crate::participant::BeginOptions {
+        mode: crate::protocol::Mode::Writer,
+        isolation: crate::participant::Isolation::Default,
+        lock_timeout: Duration::from_secs(1),
+    };
+    let branch = bridge.engine.members[member].participant.begin(bridge.engine.id(sequence), options).await.unwrap();
+    branch.handle().downcast::<MemorySession>().ok().unwrap().write(row, 10).await.unwrap();
+    branch
+}
+
+async fn all_settled(bridge: &Bridge) {
+    eventually("earlier incarnations are settled", || bridge.status().unsettled == 0).await;
+}
+
+/// Nobody is asked any more: every question would hang.
+fn nobody_answers(world: &World) {
+    for server in [&world.left, &world.right] {
+        (0..1000).for_each(|_| server.arm(Step::Ask, Fault::Hang));
+    }
+}
+
+/// D20: a half-open session of a dead incarnation loses its locks, and what it sends afterwards meets nobody.
+#[test]
+fn late_requests_of_a_dead_incarnation_meet_nobody() {
+    let world = World::new();
+    let mut left = None;
+    crashed(async || {
+        let bridge = world.open().await;
+        let prepares = left_at(&bridge, 0, 1, 1).await;
+        let commits = left_at(&bridge, 1, 2, 2).await;
+        left = Some((bridge.engine.id(1), bridge.engine.id(2), prepares, commits));
+    });
+    let (first, second, mut prepares, mut commits) = left.unwrap();
+    Runtime::new().unwrap().block_on(async {
+        let bridge = world.open().await;
+        all_settled(&bridge).await;
+        assert!(world.nothing_held(1) && world.nothing_held(2), "its sessions are gone, their locks with them");
+        nobody_answers(&world);
+        for id in [first, second] {
+            assert_eq!(bridge.outcome(id).await.unwrap(), Outcome::RolledBack);
+        }
+        assert_eq!(prepares.prepare().await.value, crate::protocol::Vote::Unknown);
+        assert_eq!(commits.commit_one_phase().await.value, crate::protocol::Finish::Unknown);
+        assert!(world.left.prepared_names().is_empty());
+        assert_eq!(world.right.value(2), None);
+        // Its own sessions go on.
+        write_both(&bridge).await.commit().await.unwrap();
+        assert_eq!(world.values(1), WRITTEN);
+    });
+}
+
+/// A one-phase commit whose note was lost with the process is found by its witness, whatever number of others there is.
+#[test]
+fn a_commit_that_nobody_wrote_down_is_found_by_its_witness() {
+    const MANY: u64 = 2_500;
+    let world = World::new();
+    let mut ids = Vec::new();
+    // Several incarnations that were not settled, since a participant was not there for them.
+    (0..10_000).for_each(|_| world.right.arm(Step::EndSessions, Fault::LoseRequest));
+    for many in [3, MANY, 5] {
+        crashed(async || {
+            let bridge = world.open().await;
+            for sequence in 1..=many {
+                let row = i64::try_from(sequence).unwrap();
+                let mut branch = left_at(&bridge, 0, sequence, row).await;
+                let commits = sequence == 1 || sequence + 1 == many;
+                if commits {
+                    assert_eq!(branch.commit_one_phase().await.value, crate::protocol::Finish::Done);
+                } else {
+                    drop(branch);
+                    let never = bridge.engine.id(sequence).branch(0, 0);
+                    bridge.engine.members[0].participant.ask(&never, Question::Fence).await.unwrap();
+                }
+                let expected = if commits { Outcome::Committed } else { Outcome::RolledBack };
+                ids.push((bridge.engine.id(sequence), expected));
+            }
+        });
+    }
+    Runtime::new().unwrap().block_on(async {
+        let bridge = world.open().await;
+        assert_eq!(bridge.status().unsettled, 3, "one participant does not answer");
+        world.right.disarm(Step::EndSessions);
+        all_settled(&bridge).await;
+        nobody_answers(&world);
+        for (id, expected) in ids {
+            assert_eq!(bridge.outcome(id).await.unwrap(), expected, "{id}");
+        }
+        assert_eq!(bridge.engine.journal.image(|image| image.committed_count()), 6);
+    });
+}
+
+/// A fault at any step delays it, and nothing else.
+#[test]
+fn whatever_fails_delays_the_settling() {
+    for step in [Step::EndSessions, Step::List, Step::Identify, Step::Witnessed] {
+        for fault in [Fault::LoseRequest, Fault::LoseAnswer, Fault::Refuse] {
+            let world = World::new();
+            let mut left = None;
+            crashed(async || {
+                let bridge = world.open().await;
+                let mut alone = left_at(&bridge, 0, 1, 1).await;
+                assert_eq!(alone.commit_one_phase().await.value, crate::protocol::Finish::Done);
+                left = Some((bridge.engine.id(1), left_at(&bridge, 1, 2, 2).await));
+            });
+            let (id, _half_open) = left.unwrap();
+            Runtime::new().unwrap().block_on(async {
+                (0..5).for_each(|_| world.right.arm(step, fault));
+                let bridge = world.open().await;
+                assert_eq!(bridge.outcome(id).await.unwrap(), Outcome::Committed);
+                all_settled(&bridge).await;
+                assert!(world.nothing_held(2), "{step:?} {fault:?}");
+                assert_eq!(bridge.outcome(bridge_id(id, 2)).await.unwrap(), Outcome::RolledBack);
+                assert_eq!((bridge.status().damaged, bridge.status().in_doubt), (0, 0));
+            });
+        }
+    }
+}
+
+fn bridge_id(id: TransactionId, sequence: u64) -> TransactionId {
+    TransactionId { sequence, ..id }
+}
+
+/// A process that dies between two steps has settled nothing, and the next one begins anew.
+#[test]
+fn a_crash_between_the_steps_settles_nothing() {
+    for step in [Step::EndSessions, Step::List, Step::Witnessed] {
+        let world = World::new();
+        let mut left = None;
+        crashed(async || {
+            let bridge = world.open().await;
+            let mut alone = left_at(&bridge, 0, 1, 1).await;
+            assert_eq!(alone.commit_one_phase().await.value, crate::protocol::Finish::Done);
+            left = Some((bridge.engine.id(1), left_at(&bridge, 1, 2, 2).await));
+        });
+        let (id, _half_open) = left.unwrap();
+        crashed(async || {
+            let bridge = world.open().await;
+            let resolver = Resolver::live(bridge.engine.clone());
+            let pass = tokio::spawn(async move { resolver.sweep(&|_| {}).await.unsettled.len() });
+            (0..1000).for_each(|_| world.right.arm(step, Fault::Hang));
+            tokio::time::timeout(Duration::from_millis(30), pass).await.ok();
+        });
+        world.right.disarm(step);
+        Runtime::new().unwrap().block_on(async {
+            let bridge = world.open().await;
+            all_settled(&bridge).await;
+            assert_eq!(bridge.outcome(id).await.unwrap(), Outcome::Committed, "{step:?}");
+            assert_eq!(bridge.outcome(bridge_id(id, 2)).await.unwrap(), Outcome::RolledBack, "{step:?}");
+            assert!(world.nothing_held(2));
+        });
+    }
+}
+
+/// A thousand restarts while a participant was away cost one question each, and the settled ones cost none.
+#[test]
+fn many_restarts_cost_one_question() {
+    let world = World::new();
+    let participants: Vec<_> = ["left", "right"].iter().map(|name| name.parse().unwrap()).collect();
+    Runtime::new().unwrap().block_on(async { world.open().await.close().await.unwrap() });
+    for number in 1..=300 {
+        let opening = crate::journal::Opening {
+            node: "test".parse().unwrap(),
+            incarnation: crate::id::Incarnation(number),
+            opened_at_ms: 0,
+            participants: participants.clone(),
+        };
+        crate::journal::Journal::open(&world.config("").journal, opening).unwrap().close().unwrap();
+    }
+    Runtime::new().unwrap().block_on(async {
+        let before = world.left.calls(Step::EndSessions);
+        let bridge = world.open().await;
+        all_settled(&bridge).await;
+        assert_eq!(world.left.calls(Step::EndSessions) - before, 1);
+        assert_eq!(world.left.calls(Step::Witnessed), world.right.calls(Step::Witnessed));
+        bridge.close().await.unwrap();
+        // The next opening asks for its predecessor alone, and is done with it.
+        let bridge = world.open().await;
+        all_settled(&bridge).await;
+        assert_eq!(world.left.calls(Step::EndSessions) - before, 2);
+        assert!(Resolver::live(bridge.engine.clone()).sweep(&|_| {}).await.is_complete());
+        assert_eq!(world.left.calls(Step::EndSessions) - before, 2, "nothing is left to ask for");
+    });
+}
+
+/// The witness of a decision that the journal does not know: it is an older copy. It is not settled, and a person told.
+#[test]
+fn a_decision_that_the_journal_lacks_is_not_settled() {
+    let world = World::new();
+    let mut id = None;
+    crashed(async || {
+        let bridge = world.open().await;
+        let mut decided = left_at(&bridge, 0, 1, 1).await;
+        assert_eq!(decided.prepare().await.value, crate::protocol::Vote::Prepared);
+        assert_eq!(decided.commit().await.value, crate::protocol::Finish::Done);
+        id = Some(bridge.engine.id(1));
+    });
+    for _ in 0..2 {
+        Runtime::new().unwrap().block_on(async {
+            let bridge = world.open().await;
+            eventually("it is told", || bridge.status().damaged == 1).await;
+            eventually("the incarnations before and after it are settled", || bridge.status().unsettled == 1).await;
+            let pass = Resolver::live(bridge.engine.clone()).sweep(&|_| {}).await;
+            assert!(pass.is_complete(), "no pass can change it: {:?}", pass.unsettled);
+            assert_eq!(pass.left.transactions[0].outcome, Outcome::Damaged);
+            assert_eq!(bridge.outcome(id.unwrap()).await.unwrap(), Outcome::Damaged);
+            bridge.close().await.unwrap();
+        });
+    }
+}
+
+/// What is decided and damaged does not move any more: its incarnation is settled, and the damage stays reported.
+#[test]
+fn damage_does_not_keep_an_incarnation_from_being_settled() {
+    let world = World::new();
+    crashed(async || {
+        let bridge = world.try_open("[transaction]\napply_wait = \"10ms\"").await.unwrap();
+        let tx = write_both(&bridge).await;
+        world.right.arm(Step::Commit, Fault::Hang);
+        tx.commit().await.unwrap();
+    });
+    assert!(world.right.roll_back_by_hand(&world.right.prepared_names()[0]));
+    for _ in 0..2 {
+        Runtime::new().unwrap().block_on(async {
+            let bridge = world.open().await;
+            all_settled(&bridge).await;
+            eventually("it is damaged all the same", || bridge.status().damaged == 1).await;
+            bridge.close().await.unwrap();
+        });
+    }
+}
+
+/// Of an incarnation without witnesses nothing moves, and nothing is known.
+#[test]
+fn without_a_witness_nothing_is_presumed() {
+    let world = World::new();
+    let mut id = None;
+    crashed(async || {
+        let bridge = world.open_with("", false).await.unwrap();
+        let mut alone = left_at(&bridge, 0, 1, 1).await;
+        assert_eq!(alone.commit_one_phase().await.value, crate::protocol::Finish::Done);
+        id = Some(bridge.engine.id(1));
+    });
+    Runtime::new().unwrap().block_on(async {
+        let bridge = world.open().await;
+        all_settled(&bridge).await;
+        nobody_answers(&world);
+        assert_eq!(bridge.outcome(id.unwrap()).await.unwrap(), Outcome::InDoubt);
+    });
+}
+
+/// A participant that was never reached holds nothing.
+#[test]
+fn what_was_never_used_need_not_be_reached() {
+    let world = World::new();
+    for _ in 0..10_000 {
+        world.right.arm(Step::Register, Fault::LoseRequest);
+    }
+    for _ in 0..2 {
+        Runtime::new().unwrap().block_on(async {
+            let bridge = world.open().await;
+            all_settled(&bridge).await;
+            bridge.close().await.unwrap();
+        });
+    }
+}

@@ -107,8 +107,15 @@ impl MemoryServer {
         self.state().faults.remove(&step);
     }
 
+    /// How often a step was called.
+    pub fn calls(&self, step: Step) -> u64 {
+        self.state().calls.get(&step).copied().unwrap_or(0)
+    }
+
     fn fault(&self, step: Step) -> Option<Fault> {
-        self.state().faults.get_mut(&step)?.pop_front()
+        let mut state = self.state();
+        *state.calls.entry(step).or_default() += 1;
+        state.faults.get_mut(&step)?.pop_front()
     }
 
     /// Ends every session as a crash does.

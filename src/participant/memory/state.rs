@@ -21,6 +21,7 @@ pub(super) struct State {
     pub(super) locks: BTreeMap<i64, u64>,
     pub(super) waits: BTreeMap<u64, i64>,
     pub(super) faults: BTreeMap<Step, VecDeque<Fault>>,
+    pub(super) calls: BTreeMap<Step, u64>,
 }
 
 pub(super) struct Session {
