@@ -78,4 +78,6 @@ conformance! {
     a_deadlock_is_to_be_retried
     a_wait_for_a_lock_ends
     close_leaves_no_session
+    sessions_of_an_incarnation_are_ended
+    witnesses_are_read_in_order
 }

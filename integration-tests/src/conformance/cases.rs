@@ -7,9 +7,11 @@ mod losses;
 mod outside;
 mod registration;
 mod sessions;
+mod settling;
 
 pub use ends::*;
 pub use losses::*;
 pub use outside::*;
 pub use registration::*;
 pub use sessions::*;
+pub use settling::*;
