@@ -1,7 +1,7 @@
 //! The resolver's own connection: one session beside the pool, made anew when it is lost.
 
 use super::error::{self, MyError, NO_SUCH_THREAD, XA_UNKNOWN, explain};
-use super::session::{AsyncPrepare, Connector};
+use super::session::{AsyncPrepare, Connector, Product};
 use super::sql::Sql;
 use super::wire::Wire;
 use crate::error::Result;
@@ -11,6 +11,13 @@ use mysql_async::prelude::Queryable;
 use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
+
+/// How long a session is given to end: both servers count in whole seconds.
+const AWAIT_END: Duration = Duration::from_secs(1);
+
+/// How long a session takes to let go of its branch after its name is free: microseconds, unless the server's threads
+/// wait for a processor.
+const LET_GO: Duration = Duration::from_millis(50);
 
 /// The connection, where there is one.
 pub(super) struct Control {
@@ -126,7 +133,8 @@ impl Control {
     ) -> Result<Result<(), MyError>> {
         let work = async {
             let mut held = self.take().await?;
-            let answer = finish(held.conn(), statement, session, self.limit / 2).await;
+            let product = self.connector.product.get().copied().unwrap_or(Product::MariaDb);
+            let answer = finish(held.conn(), statement, session, product).await;
             held.keep(&answer);
             Ok(answer)
         };
@@ -178,6 +186,7 @@ impl Control {
 }
 
 /// What became of a session that was to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     WasNotThere,
     Gone,
@@ -186,46 +195,47 @@ pub(super) enum Ended {
 
 /// Kills a session by its name and waits until it is gone.
 pub(super) async fn kill_and_wait(conn: &mut Conn, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
-    match holder(conn, session).await? {
-        Some(holder) => kill_holder(conn, holder, session, wait).await,
-        None => Ok(Ended::WasNotThere),
-    }
-}
-
-/// The connection that goes by a session's name.
-async fn holder(conn: &mut Conn, session: SessionName) -> Result<Option<u64>, MyError> {
-    Ok(conn.query_first::<Option<u64>, _>(Sql::session_holder(&session)).await?.flatten())
-}
-
-async fn kill_holder(conn: &mut Conn, holder: u64, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
+    let holder = conn.query_first::<Option<u64>, _>(Sql::session_holder(&session)).await?;
+    let Some(holder) = holder.flatten() else { return Ok(Ended::WasNotThere) };
     match conn.query_drop(Sql::kill(holder)).await {
         Err(error) if error::code(&error) != Some(NO_SUCH_THREAD) => return Err(error),
         // Killed, or gone by itself.
         _ => {}
     }
     // The server frees a session's named locks after it has ended its transaction.
-    let gone = conn.query_first::<Option<i64>, _>(Sql::await_session(&session, wait)).await?;
-    conn.query_drop(Sql::release_session(&session)).await?;
-    Ok(if gone.flatten() == Some(1) { Ended::Gone } else { Ended::Lingers })
+    Ok(if await_end(conn, session, wait).await? { Ended::Gone } else { Ended::Lingers })
 }
 
-/// Finishes a prepared branch, for which its session is ended where that is in the way.
+/// Finishes a prepared branch whose session nobody uses any more, and ends that session if it is in the way.
 ///
-/// The branch is asked for once more after its session's name was looked up: a session that goes by itself may leave
-/// the name to a new one. Only one that still holds the branch then is killed.
-async fn finish(conn: &mut Conn, statement: &str, session: SessionName, wait: Duration) -> Result<(), MyError> {
-    let is_unknown =
-        |answer: &Result<(), MyError>| matches!(answer, Err(error) if error::code(error) == Some(XA_UNKNOWN));
+/// MariaDB: an ending session first lets the branch go in the server, then frees its named locks, then lets the branch
+/// go in InnoDB. An XA COMMIT or XA ROLLBACK that comes in between is answered *OK* and does nothing: the branch is on
+/// no list then, and keeps its locks until the server restarts (seen on 10.11.19). So the name is waited for, and then
+/// a little longer, since nothing that an ordinary account may see tells of the last step. Whoever has the name for
+/// longer is not about to end.
+///
+/// That may be a new session of the same slot, and then the branch can be finished. Only if it is still unknown is
+/// the holder killed.
+async fn finish(conn: &mut Conn, statement: &str, session: SessionName, product: Product) -> Result<(), MyError> {
+    let mariadb = product == Product::MariaDb;
+    if mariadb && await_end(conn, session, AWAIT_END).await? {
+        tokio::time::sleep(LET_GO).await;
+    }
     let answer = conn.query_drop(statement).await;
-    if !is_unknown(&answer) {
+    let is_unknown = answer.as_ref().is_err_and(|error| error::code(error) == Some(XA_UNKNOWN));
+    if !is_unknown || kill_and_wait(conn, session, AWAIT_END).await? != Ended::Gone {
         return answer;
     }
-    let Some(holder) = holder(conn, session).await? else { return answer };
-    let answer = conn.query_drop(statement).await;
-    if !is_unknown(&answer) {
-        return answer;
-    }
-    tracing::info!(%session, "a session that nobody uses any more holds a prepared branch: it is ended");
-    kill_holder(conn, holder, session, wait).await?;
+    tracing::info!(%session, "a session that nobody used any more held a prepared branch: it was ended");
+    tokio::time::sleep(LET_GO).await;
     conn.query_drop(statement).await
+}
+
+/// Waits until nobody goes by a session's name: whether that came true.
+async fn await_end(conn: &mut Conn, session: SessionName, wait: Duration) -> Result<bool, MyError> {
+    let gone = conn.query_first::<Option<i64>, _>(Sql::await_session(&session, wait)).await?.flatten() == Some(1);
+    if gone {
+        conn.query_drop(Sql::release_session(&session)).await?;
+    }
+    Ok(gone)
 }
