@@ -2,12 +2,14 @@
 
 use super::error::{self, MyError, NO_SUCH_THREAD, XA_UNKNOWN, explain};
 use super::session::{AsyncPrepare, Connector, Product};
+use super::sighted;
 use super::sql::Sql;
 use super::wire::Wire;
 use crate::error::Result;
-use crate::id::{Lineage, SessionName};
-use mysql_async::Conn;
+use crate::id::{BranchId, Lineage, SessionName};
+use crate::participant::Sighted;
 use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Row};
 use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
@@ -125,16 +127,11 @@ impl Control {
     ///
     /// On MariaDB, and on MySQL without `xa_detach_on_prepare`, a branch is unknown to everybody else while the session
     /// that prepared it lives; one whose network broke may live for hours (D26).
-    pub(super) async fn finish(
-        &self,
-        doing: &str,
-        statement: &str,
-        session: SessionName,
-    ) -> Result<Result<(), MyError>> {
+    pub(super) async fn finish(&self, doing: &str, statement: &str, branch: &BranchId) -> Result<Result<(), MyError>> {
         let work = async {
             let mut held = self.take().await?;
             let product = self.connector.product.get().copied().unwrap_or(Product::MariaDb);
-            let answer = finish(held.conn(), statement, session, product).await;
+            let answer = finish(held.conn(), statement, branch, product).await;
             held.keep(&answer);
             Ok(answer)
         };
@@ -186,7 +183,6 @@ impl Control {
 }
 
 /// What became of a session that was to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     WasNotThere,
     Gone,
@@ -195,8 +191,18 @@ pub(super) enum Ended {
 
 /// Kills a session by its name and waits until it is gone.
 pub(super) async fn kill_and_wait(conn: &mut Conn, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
-    let holder = conn.query_first::<Option<u64>, _>(Sql::session_holder(&session)).await?;
-    let Some(holder) = holder.flatten() else { return Ok(Ended::WasNotThere) };
+    match holder(conn, session).await? {
+        Some(holder) => kill(conn, holder, session, wait).await,
+        None => Ok(Ended::WasNotThere),
+    }
+}
+
+/// The connection that goes by a session's name.
+async fn holder(conn: &mut Conn, session: SessionName) -> Result<Option<u64>, MyError> {
+    Ok(conn.query_first::<Option<u64>, _>(Sql::session_holder(&session)).await?.flatten())
+}
+
+async fn kill(conn: &mut Conn, holder: u64, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
     match conn.query_drop(Sql::kill(holder)).await {
         Err(error) if error::code(&error) != Some(NO_SUCH_THREAD) => return Err(error),
         // Killed, or gone by itself.
@@ -214,21 +220,37 @@ pub(super) async fn kill_and_wait(conn: &mut Conn, session: SessionName, wait: D
 /// a little longer, since nothing that an ordinary account may see tells of the last step. Whoever has the name for
 /// longer is not about to end.
 ///
-/// That may be a new session of the same slot, and then the branch can be finished. Only if it is still unknown is
-/// the holder killed.
-async fn finish(conn: &mut Conn, statement: &str, session: SessionName, product: Product) -> Result<(), MyError> {
-    let mariadb = product == Product::MariaDb;
-    if mariadb && await_end(conn, session, AWAIT_END).await? {
+/// That may be a new session of the same slot, and the branch free, or finished by its coordinator a moment ago. The
+/// holder is killed only if the branch is still listed and still unknown to us after the holder was looked up: then it
+/// is the one that prepared it, since a session keeps its name to its end.
+async fn finish(conn: &mut Conn, statement: &str, branch: &BranchId, product: Product) -> Result<(), MyError> {
+    let session = branch.session();
+    let must_wait = product == Product::MariaDb && is_listed(conn, branch, product).await?;
+    if must_wait && await_end(conn, session, AWAIT_END).await? {
         tokio::time::sleep(LET_GO).await;
     }
     let answer = conn.query_drop(statement).await;
-    let is_unknown = answer.as_ref().is_err_and(|error| error::code(error) == Some(XA_UNKNOWN));
-    if !is_unknown || kill_and_wait(conn, session, AWAIT_END).await? != Ended::Gone {
+    if !is_unknown(&answer) {
         return answer;
     }
-    tracing::info!(%session, "a session that nobody used any more held a prepared branch: it was ended");
+    let Some(holder) = holder(conn, session).await? else { return answer };
+    let answer = conn.query_drop(statement).await;
+    if !is_unknown(&answer) || !is_listed(conn, branch, product).await? {
+        return answer;
+    }
+    tracing::info!(%session, "a session that nobody uses any more holds a prepared branch: it is ended");
+    kill(conn, holder, session, AWAIT_END).await?;
     tokio::time::sleep(LET_GO).await;
     conn.query_drop(statement).await
+}
+
+fn is_unknown(answer: &Result<(), MyError>) -> bool {
+    answer.as_ref().is_err_and(|error| error::code(error) == Some(XA_UNKNOWN))
+}
+
+async fn is_listed(conn: &mut Conn, branch: &BranchId, product: Product) -> Result<bool, MyError> {
+    let rows = conn.query::<Row, _>(Sql::list(product)).await?;
+    Ok(rows.iter().any(|row| sighted(row, product) == Sighted::Ours(*branch)))
 }
 
 /// Waits until nobody goes by a session's name: whether that came true.

@@ -89,7 +89,7 @@ impl Setup<'_> {
     /// Without the privilege everything works until the first crash (D29).
     async fn may_recover(&self) -> Result<()> {
         let doing = "cannot list the prepared branches";
-        match self.control.run(doing, Sql::LIST_MYSQL).await? {
+        match self.control.run(doing, Sql::list(Product::MySql)).await? {
             Ok(()) => Ok(()),
             Err(error) if error::code(&error) == Some(XA_FAILED) => {
                 let grant = sql::grant_recover(&self.account().await?);

@@ -6,6 +6,7 @@
 //! Identifiers are hexadecimal literals, nonces and markers hexadecimal digits: nothing needs quoting, whatever the
 //! application did to `sql_mode`. Tables are qualified and backquoted, whatever it did by `USE`.
 
+use super::session::Product;
 use crate::id::{BranchId, Lineage, SessionName};
 use crate::participant::witness::{DECISION_JOURNAL, Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE};
 use crate::participant::{BeginOptions, Isolation, Registration};
@@ -174,12 +175,6 @@ impl Sql {
     /// The errors of the statement before, whose answer was read by the application alone.
     pub(super) const SHOW_ERRORS: &str = "SHOW ERRORS";
 
-    /// All prepared branches of the server. `CONVERT XID` is MySQL's: its column is text, which binary ids break.
-    pub(super) const LIST_MYSQL: &str = "XA RECOVER CONVERT XID";
-
-    /// MariaDB's column is binary.
-    pub(super) const LIST_MARIADB: &str = "XA RECOVER";
-
     pub(super) const VERSION: &str = "SELECT VERSION()";
 
     /// What the promise rests on, as `name`, `value`; variables that a server does not know are not listed.
@@ -192,6 +187,15 @@ impl Sql {
         let witness = DIALECT.table(&schema, crate::participant::witness::WITNESS_TABLE);
         let incarnation = DIALECT.table(&schema, INCARNATION_TABLE);
         Self { database, schema, witness, incarnation, witness_on }
+    }
+
+    /// All prepared branches of the server. `CONVERT XID` is MySQL's: its column is text, which binary ids break.
+    /// MariaDB's column is binary.
+    pub(super) fn list(product: Product) -> &'static str {
+        match product {
+            Product::MySql => "XA RECOVER CONVERT XID",
+            Product::MariaDb => "XA RECOVER",
+        }
     }
 
     pub(super) fn branch(&self, branch: &BranchId, mode: Mode, marker: u64) -> BranchSql {
