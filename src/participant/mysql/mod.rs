@@ -192,7 +192,12 @@ impl Mysql {
         let doing = "cannot list the prepared branches";
         let (product, _) = self.setup().server().await?;
         let query = if product == Product::MariaDb { Sql::LIST_MARIADB } else { Sql::LIST_MYSQL };
-        let rows = self.control.rows::<Row>(doing, query).await?;
+        let rows = self.control.rows::<Row>(doing, query).await;
+        if rows.is_err() && product == Product::MySql {
+            // Says which privilege is missing, if that is why.
+            self.setup().may_recover().await?;
+        }
+        let rows = rows?;
         // Neither server knows since when.
         Ok(rows.iter().map(|row| Sighting { branch: sighted(row, product), age: None }).collect())
     }
