@@ -7,8 +7,11 @@
 //! [`each_pair!`]: they end in `::postgres`, `::mariadb`, `::mysql`, `::postgres_mariadb` or `::postgres_mysql`, by
 //! which `scripts/test` counts what ran where.
 
+pub mod application;
 pub mod conformance;
+pub mod proxy;
 pub mod servers;
+pub mod world;
 
 /// One test for each server: `each_server! { async fn name(flavor) { .. } }`, with [`Flavor`](servers::Flavor).
 #[macro_export]

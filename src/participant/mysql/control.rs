@@ -1,6 +1,6 @@
 //! The resolver's own connection: one session beside the pool, made anew when it is lost.
 
-use super::error::{self, MyError, NO_SUCH_THREAD, explain};
+use super::error::{self, MyError, NO_SUCH_THREAD, XA_UNKNOWN, explain};
 use super::session::{AsyncPrepare, Connector};
 use super::sql::Sql;
 use super::wire::Wire;
@@ -114,6 +114,25 @@ impl Control {
         self.within(doing, work).await
     }
 
+    /// Runs a statement that finishes a prepared branch, and ends the session that holds the branch, if one does.
+    ///
+    /// On MariaDB, and on MySQL without `xa_detach_on_prepare`, a branch is unknown to everybody else while the session
+    /// that prepared it lives; one whose network broke may live for hours (D26).
+    pub(super) async fn finish(
+        &self,
+        doing: &str,
+        statement: &str,
+        session: SessionName,
+    ) -> Result<Result<(), MyError>> {
+        let work = async {
+            let mut held = self.take().await?;
+            let answer = finish(held.conn(), statement, session, self.limit / 2).await;
+            held.keep(&answer);
+            Ok(answer)
+        };
+        self.within(doing, work).await
+    }
+
     /// Runs a query to its last row.
     pub(super) async fn rows<T>(&self, doing: &str, query: &str) -> Result<Vec<T>>
     where
@@ -167,8 +186,18 @@ pub(super) enum Ended {
 
 /// Kills a session by its name and waits until it is gone.
 pub(super) async fn kill_and_wait(conn: &mut Conn, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
-    let holder = conn.query_first::<Option<u64>, _>(Sql::session_holder(&session)).await?;
-    let Some(holder) = holder.flatten() else { return Ok(Ended::WasNotThere) };
+    match holder(conn, session).await? {
+        Some(holder) => kill_holder(conn, holder, session, wait).await,
+        None => Ok(Ended::WasNotThere),
+    }
+}
+
+/// The connection that goes by a session's name.
+async fn holder(conn: &mut Conn, session: SessionName) -> Result<Option<u64>, MyError> {
+    Ok(conn.query_first::<Option<u64>, _>(Sql::session_holder(&session)).await?.flatten())
+}
+
+async fn kill_holder(conn: &mut Conn, holder: u64, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
     match conn.query_drop(Sql::kill(holder)).await {
         Err(error) if error::code(&error) != Some(NO_SUCH_THREAD) => return Err(error),
         // Killed, or gone by itself.
@@ -178,4 +207,25 @@ pub(super) async fn kill_and_wait(conn: &mut Conn, session: SessionName, wait: D
     let gone = conn.query_first::<Option<i64>, _>(Sql::await_session(&session, wait)).await?;
     conn.query_drop(Sql::release_session(&session)).await?;
     Ok(if gone.flatten() == Some(1) { Ended::Gone } else { Ended::Lingers })
+}
+
+/// Finishes a prepared branch, for which its session is ended where that is in the way.
+///
+/// The branch is asked for once more after its session's name was looked up: a session that goes by itself may leave
+/// the name to a new one. Only one that still holds the branch then is killed.
+async fn finish(conn: &mut Conn, statement: &str, session: SessionName, wait: Duration) -> Result<(), MyError> {
+    let is_unknown =
+        |answer: &Result<(), MyError>| matches!(answer, Err(error) if error::code(error) == Some(XA_UNKNOWN));
+    let answer = conn.query_drop(statement).await;
+    if !is_unknown(&answer) {
+        return answer;
+    }
+    let Some(holder) = holder(conn, session).await? else { return answer };
+    let answer = conn.query_drop(statement).await;
+    if !is_unknown(&answer) {
+        return answer;
+    }
+    tracing::info!(%session, "a session that nobody uses any more holds a prepared branch: it is ended");
+    kill_holder(conn, holder, session, wait).await?;
+    conn.query_drop(statement).await
 }

@@ -190,9 +190,9 @@ impl Mysql {
     }
 
     /// Finishes a branch from outside: only the server's positive answer counts.
-    async fn finish(&self, statement: String) -> Answer<Finish> {
+    async fn finish(&self, branch: &BranchId, statement: String) -> Answer<Finish> {
         let doing = format!("{statement} was not answered positively");
-        match self.control.run(&doing, &statement).await {
+        match self.control.finish(&doing, &statement, branch.session()).await {
             Ok(Ok(())) => Answer::good(Finish::Done),
             Ok(Err(error)) => Answer::because(Finish::Unknown, explain(self.name(), &doing, error)),
             Err(cause) => Answer::because(Finish::Unknown, cause),
@@ -201,7 +201,7 @@ impl Mysql {
 
     /// MariaDB says OK to the commit of a branch that a reset has broken (D02): the witness has the last word.
     async fn do_commit(&self, branch: &BranchId) -> Answer<Finish> {
-        let answer = self.finish(Sql::commit(branch)).await;
+        let answer = self.finish(branch, Sql::commit(branch)).await;
         if answer.value != Finish::Done || !self.is_mariadb() || !self.sql.witness_on {
             return answer;
         }
@@ -357,7 +357,7 @@ impl Participant for Mysql {
     }
 
     fn roll_back<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>> {
-        Box::pin(self.finish(Sql::roll_back(branch)))
+        Box::pin(self.finish(branch, Sql::roll_back(branch)))
     }
 
     fn ask<'a>(&'a self, branch: &'a BranchId, question: Question) -> BoxFuture<'a, Result<Evidence>> {
