@@ -183,8 +183,7 @@ impl Mysql {
     async fn do_list(&self) -> Result<Vec<Sighting>> {
         let doing = "cannot list the prepared branches";
         let (product, _) = self.setup().server().await?;
-        let query = if product == Product::MariaDb { Sql::LIST_MARIADB } else { Sql::LIST_MYSQL };
-        let rows = self.control.rows::<Row>(doing, query).await?;
+        let rows = self.control.rows::<Row>(doing, product.list()).await?;
         // Neither server knows since when.
         Ok(rows.iter().map(|row| Sighting { branch: sighted(row, product), age: None }).collect())
     }
@@ -192,7 +191,7 @@ impl Mysql {
     /// Finishes a branch from outside: only the server's positive answer counts.
     async fn finish(&self, branch: &BranchId, statement: String) -> Answer<Finish> {
         let doing = format!("{statement} was not answered positively");
-        match self.control.finish(&doing, &statement, branch.session()).await {
+        match self.control.finish(&doing, &statement, branch).await {
             Ok(Ok(())) => Answer::good(Finish::Done),
             Ok(Err(error)) => Answer::because(Finish::Unknown, explain(self.name(), &doing, error)),
             Err(cause) => Answer::because(Finish::Unknown, cause),
