@@ -25,7 +25,8 @@ pub enum ErrorKind {
     Journal,
     /// A statement failed: the transaction can only be rolled back.
     Statement,
-    /// A deadlock or a serialization failure: roll back and run the whole transaction again.
+    /// A deadlock, a wait for a lock or a session that might have been one, or a serialization failure: roll back and
+    /// run the whole transaction again.
     Retry,
     /// The transaction's deadline has passed: it was rolled back.
     TimedOut,

@@ -1,13 +1,15 @@
 //! The resolver's own connection: one session beside the pool, made anew when it is lost.
 
 use super::error::{self, MyError, NO_SUCH_THREAD, XA_UNKNOWN, explain};
-use super::session::{AsyncPrepare, Connector};
+use super::session::{AsyncPrepare, Connector, Product};
+use super::sighted;
 use super::sql::Sql;
 use super::wire::Wire;
 use crate::error::Result;
-use crate::id::{Lineage, SessionName};
-use mysql_async::Conn;
+use crate::id::{BranchId, Lineage, SessionName};
+use crate::participant::Sighted;
 use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Row};
 use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
@@ -118,15 +120,11 @@ impl Control {
     ///
     /// On MariaDB, and on MySQL without `xa_detach_on_prepare`, a branch is unknown to everybody else while the session
     /// that prepared it lives; one whose network broke may live for hours (D26).
-    pub(super) async fn finish(
-        &self,
-        doing: &str,
-        statement: &str,
-        session: SessionName,
-    ) -> Result<Result<(), MyError>> {
+    pub(super) async fn finish(&self, doing: &str, statement: &str, branch: &BranchId) -> Result<Result<(), MyError>> {
         let work = async {
             let mut held = self.take().await?;
-            let answer = finish(held.conn(), statement, session, self.limit / 2).await;
+            let product = self.connector.product.get().copied().unwrap_or(Product::MySql);
+            let answer = finish(held.conn(), product, statement, branch, self.limit / 2).await;
             held.keep(&answer);
             Ok(answer)
         };
@@ -211,9 +209,17 @@ async fn kill_holder(conn: &mut Conn, holder: u64, session: SessionName, wait: D
 
 /// Finishes a prepared branch, for which its session is ended where that is in the way.
 ///
-/// The branch is asked for once more after its session's name was looked up: a session that goes by itself may leave
-/// the name to a new one. Only one that still holds the branch then is killed.
-async fn finish(conn: &mut Conn, statement: &str, session: SessionName, wait: Duration) -> Result<(), MyError> {
+/// A branch that is gone is unknown, too, and its session may be at work on the next one. So the list is asked, and the
+/// branch once more, after its session's name was looked up: a session that goes by itself may leave the name to a new
+/// one. Only one that still holds the branch then is killed.
+async fn finish(
+    conn: &mut Conn,
+    product: Product,
+    statement: &str,
+    branch: &BranchId,
+    wait: Duration,
+) -> Result<(), MyError> {
+    let session = branch.session();
     let is_unknown =
         |answer: &Result<(), MyError>| matches!(answer, Err(error) if error::code(error) == Some(XA_UNKNOWN));
     let answer = conn.query_drop(statement).await;
@@ -221,6 +227,10 @@ async fn finish(conn: &mut Conn, statement: &str, session: SessionName, wait: Du
         return answer;
     }
     let Some(holder) = holder(conn, session).await? else { return answer };
+    let listed = conn.query::<Row, _>(product.list()).await?;
+    if !listed.iter().any(|row| sighted(row, product) == Sighted::Ours(*branch)) {
+        return answer;
+    }
     let answer = conn.query_drop(statement).await;
     if !is_unknown(&answer) {
         return answer;

@@ -42,6 +42,14 @@ impl Product {
         }
     }
 
+    /// All prepared branches of the server.
+    pub(super) fn list(self) -> &'static str {
+        match self {
+            Self::MySql => Sql::LIST_MYSQL,
+            Self::MariaDb => Sql::LIST_MARIADB,
+        }
+    }
+
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::MySql => "MySQL",
