@@ -184,7 +184,7 @@ impl Bridge {
     /// # Cancel safety
     /// Dropped half way, new transactions stay refused; call it again.
     pub async fn close(&self) -> Result<()> {
-        self.engine.refuse_new();
+        self.engine.live.refuse_new();
         self.engine.live.idle().await;
         let task = self.resolver.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(task) = task {

@@ -162,14 +162,14 @@ impl ParticipantConfig {
         let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
         let (authority, query) = rest.split_once('?').unwrap_or((rest, ""));
         match authority.rsplit_once('@') {
+            // Key-value strings of PostgreSQL hold `password=`: show nothing of them.
+            _ if scheme.is_empty() => String::from("(hidden)"),
             // A question mark may be part of the password.
             _ if query.contains('@') => format!("{scheme}://(hidden)"),
             Some((user, host)) => {
                 let user = user.split(':').next().unwrap_or_default();
                 format!("{scheme}://{user}@{host}")
             }
-            // Key-value strings of PostgreSQL hold `password=`: show nothing of them.
-            None if scheme.is_empty() => String::from("(hidden)"),
             None => format!("{scheme}://{authority}"),
         }
     }
@@ -303,6 +303,21 @@ impl Config {
         if self.transaction.lock_timeout.is_some_and(|lock| lock >= self.transaction.timeout) {
             return wrong("transaction.lock_timeout is not below transaction.timeout: a deadlock between two databases would not break before the deadline".into());
         }
+        let RecoveryConfig { interval, backoff_min, backoff_max, statement_timeout, .. } = self.recovery;
+        let never_zero = [
+            ("recovery.interval", interval),
+            ("recovery.backoff_min", backoff_min),
+            ("recovery.statement_timeout", statement_timeout),
+            ("pool.connect_timeout", self.pool.connect_timeout),
+        ];
+        if let Some((key, _)) = never_zero.iter().find(|(_, time)| time.is_zero()) {
+            return wrong(format!(
+                "{key} is zero: no participant answers within no time, and none is asked without rest"
+            ));
+        }
+        if backoff_min > backoff_max {
+            return wrong("recovery.backoff_min is above recovery.backoff_max".into());
+        }
         if self.pool.size == 0 || self.participants.values().any(|p| p.pool_size == Some(0)) {
             return wrong("a pool of size 0 can serve no transaction".into());
         }
@@ -379,6 +394,10 @@ mod tests {
         assert!(refused("transaction.timeout = \"0s\"").contains("transaction.timeout"));
         assert!(refused("transaction.acknowledge = \"maybe\"").contains("\"maybe\" is not \"applied\" or \"decided\""));
         assert!(refused("pool.size = 0").contains("pool of size 0"));
+        for key in ["recovery.interval", "recovery.backoff_min", "recovery.statement_timeout", "pool.connect_timeout"] {
+            assert!(refused(&format!("{key} = \"0s\"")).contains(key));
+        }
+        assert!(refused("recovery.backoff_min = \"1h\"").contains("backoff_max"));
         assert!(refused("transaction.lock_timeout = \"40s\"").contains("lock_timeout"));
         assert!(refused("journal.segment_bytes = 5").contains("65536"));
         assert!(refused("participants.Orders = { kind = \"mysql\", url = \"\" }").contains("Orders"));
@@ -407,5 +426,15 @@ mod tests {
         assert_eq!(url("mysql://app:sec?ret@db2/orders"), "mysql://(hidden)");
         assert_eq!(url("postgresql://db1/ledger?password=secret"), "postgresql://db1/ledger");
         assert_eq!(url("host=db1 password=secret"), "(hidden)");
+        for url in [
+            url("host=db1 password=sec@ret"),
+            url("postgresql://app:sec?ret@db1/ledger"),
+            url("postgresql://db1/ledger?password=sec@ret"),
+            url("postgresql://db1/ledger?user=app&password=secret"),
+            url("postgresql://app:sec/r@et@db1/ledger?options=a@b"),
+            url("postgresql://db1/ledger?password=a:sec@ret"),
+        ] {
+            assert!(!url.contains("sec") && !url.contains("ret"), "{url}");
+        }
     }
 }

@@ -19,9 +19,9 @@ use crate::participant::{Participant, Registration};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// What transactions, coordinators and the resolver share.
 pub(crate) struct Engine {
@@ -36,7 +36,6 @@ pub(crate) struct Engine {
     pub runtime: tokio::runtime::Handle,
     /// Wakes the resolver: something was left to it.
     pub work: Notify,
-    closing: AtomicBool,
 }
 
 impl Engine {
@@ -64,7 +63,6 @@ impl Engine {
             found: Found::default(),
             runtime: tokio::runtime::Handle::current(),
             work: Notify::new(),
-            closing: AtomicBool::new(false),
         })
     }
 
@@ -117,16 +115,9 @@ impl Engine {
 
     /// Begins the next transaction: its sequence.
     pub fn begin(&self) -> Result<TransactionId> {
-        if self.closing.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Closed, "the bridge is closed"));
-        }
         self.journal.check_space()?;
-        Ok(self.id(self.live.begin()))
-    }
-
-    /// Refuses new transactions from now on.
-    pub fn refuse_new(&self) {
-        self.closing.store(true, Ordering::Release);
+        let sequence = self.live.begin().ok_or_else(|| Error::new(ErrorKind::Closed, "the bridge is closed"))?;
+        Ok(self.id(sequence))
     }
 
     /// Tells the resolver that there is something to do.
@@ -149,6 +140,13 @@ pub(crate) fn opening(config: &Config, participants: impl Iterator<Item = Partic
 pub(crate) fn random() -> Result<u64> {
     getrandom::u64()
         .map_err(|error| Error::new(ErrorKind::Setup, format!("the system gives no random numbers: {error}")))
+}
+
+/// So much later. What no clock can reach is as good as far away.
+pub(crate) fn after(wait: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+    let now = Instant::now();
+    now.checked_add(wait).unwrap_or_else(|| now + FAR)
 }
 
 /// A pause between half of `pause` and all of it, so that those who failed together do not return together.

@@ -22,7 +22,7 @@ use crate::id::{BranchId, Lineage, ParticipantName, TransactionId};
 use crate::journal::{self, Journal, Verdict};
 use crate::participant::{self, Answer, Participant, Question, Sighted};
 use crate::protocol::recovery::{
-    self, Action, BranchPlan, Evidence, Memory, Observation, Plan, Scan, outcome_of, questions,
+    self, Action, BranchPlan, Evidence, Memory, Observation, Plan, Recalled, Scan, outcome_of, questions,
 };
 use crate::protocol::{Finish, Outcome, Record};
 use futures_util::future::join_all;
@@ -31,8 +31,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
 
-/// How often a pass may plan anew. Each round turns work into an answer, or loses sight of a participant: commit or
-/// roll back, then ask, then note.
+/// How often a pass may plan anew: commit or roll back, then ask, then note. Each round turns work into an answer or
+/// loses sight of it; what live coordinators leave meanwhile may be new work, and waits for the next pass.
 const ROUNDS: usize = 8;
 
 /// Settles transactions that nobody is at work on.
@@ -165,6 +165,24 @@ impl Resolver {
         engine.members.iter().find(|member| member.name == name).map(|member| (engine, member))
     }
 
+    /// Reads the witnesses of branches that recovery would ask about, and plans with what they say. Inserts no fence
+    /// and changes nothing: where no witness is visible, recovery still has to ask.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any point.
+    pub async fn examine(&self, view: &mut View) -> Plan {
+        let plan = self.plan(&view.observation);
+        let asked = plan.branches().filter(|branch| branch.action == Action::Ask).map(|branch| async move {
+            let participant = self.participant(branch.participant)?;
+            let found = participant.ask(&branch.id, Question::Look).await.ok()?;
+            Some((branch.id, evidence(found)))
+        });
+        for (id, evidence) in join_all(asked).await.into_iter().flatten() {
+            view.observation.heard(id, evidence);
+        }
+        self.plan(&view.observation)
+    }
+
     /// What is to be done about what was seen.
     pub fn plan(&self, observation: &Observation) -> Plan {
         recovery::plan(&self.store, observation)
@@ -191,7 +209,6 @@ impl Resolver {
             self.apply(&plan, &mut view, progress).await;
             plan = self.plan(&view.observation);
         }
-        assert!(plan.work().next().is_none(), "a pass comes to an end");
         for note in plan.notes() {
             journal.note(note.clone());
         }
@@ -202,9 +219,13 @@ impl Resolver {
         Pass { view, found, left: plan }
     }
 
-    /// Asks for what this incarnation's coordinators could not find out: a single writer's lost answer.
+    /// Asks for what this incarnation's coordinators could not find out: a single writer's lost answer, and whether a
+    /// prepare without an answer is still to come.
     fn want_unsettled(&self, observation: &mut Observation) {
         let Store::Live(engine) = &self.store else { return };
+        for branch in engine.live.left() {
+            observation.want(branch);
+        }
         for (sequence, _) in engine.live.in_doubt() {
             for (_, branch) in questions(&self.store, engine.id(sequence)) {
                 observation.want(branch);
@@ -222,23 +243,26 @@ impl Resolver {
             let participant = self.participant(name).expect("only scanned participants get work");
             let mut heard = Vec::with_capacity(branches.len());
             for branch in branches {
-                heard.push((branch.id, send(&**participant, branch).await));
+                let answer = send(&**participant, branch).await;
                 progress(branch);
+                let is_lost = matches!(answer, Heard::Lost(_));
+                heard.push((branch.id, answer));
+                if is_lost {
+                    // The next one would wait as long for nothing, and all other participants with it.
+                    break;
+                }
             }
             (name, heard)
         });
         for (name, heard) in join_all(sent).await {
-            let mut lost = None;
             for (id, heard) in heard {
                 match heard {
                     Heard::Committed => view.observation.committed(id),
                     Heard::RolledBack => view.observation.gone(id),
                     Heard::Evidence(evidence) => view.observation.heard(id, evidence),
-                    Heard::Nothing(cause) => lost = Some(cause),
+                    Heard::Refused(cause) => view.observation.unclear(id, cause),
+                    Heard::Lost(cause) => view.observation.lost_sight(name, cause),
                 }
-            }
-            if let Some(cause) = lost {
-                view.observation.lost_sight(name, cause);
             }
         }
     }
@@ -260,10 +284,16 @@ impl Resolver {
             Some(Standing::Running) => return Ok(Outcome::InDoubt),
             Some(Standing::Unsettled(outcome)) => return Ok(outcome),
             // Nothing but this incarnation could have decided it, and it remembers.
-            Some(Standing::Ended) if self.store.recall(id) == recovery::Recalled::Nothing => {
+            Some(Standing::Ended) if self.store.recall(id) == Recalled::Nothing => {
                 return Ok(Outcome::RolledBack);
             }
             Some(Standing::Ended) | None => {}
+        }
+        match self.store.recall(id) {
+            Recalled::Decided(_) => return Ok(self.outcome_of_decided(id).await),
+            // Beside a running program its transactions may be at work, but what is recorded is certain.
+            Recalled::Finished | Recalled::OnePhase => return Ok(Outcome::Committed),
+            Recalled::Unsure | Recalled::Nothing => {}
         }
         let (mut answers, mut held) = self.ask_all(id).await;
         if held && self.store.journal().is_some() {
@@ -273,6 +303,22 @@ impl Resolver {
         }
         tracing::debug!(%id, ?answers, held, "participants were asked for the outcome");
         outcome_of(&self.store, id, &answers).ok_or_else(|| unknown(id))
+    }
+
+    /// A decision is a commit, unless a branch was ended against it. What would need a fence is in doubt to who only
+    /// reads.
+    async fn outcome_of_decided(&self, id: TransactionId) -> Outcome {
+        let plan = match &self.store {
+            Store::Live(engine) if engine.found.last().damaged.contains(&id) => return Outcome::Damaged,
+            Store::Live(_) => return Outcome::Committed,
+            Store::Locked(_) => self.sweep(&|_| {}).await.left,
+            Store::Offline(_) => self.examine(&mut self.observe().await).await,
+        };
+        match plan.transactions.into_iter().find(|transaction| transaction.id == id) {
+            Some(one) if one.outcome == Outcome::Damaged => Outcome::Damaged,
+            Some(one) if one.branches.iter().any(|branch| branch.action == Action::Ask) => Outcome::InDoubt,
+            Some(_) | None => Outcome::Committed,
+        }
     }
 
     /// Puts the fence question to every participant of a transaction's incarnation: the answers, and whether one of
@@ -339,8 +385,16 @@ enum Heard {
     Committed,
     RolledBack,
     Evidence(Evidence),
+    /// Nothing certain about this branch, from a participant that answers.
+    Refused(String),
     /// Nothing certain: its participant is to be scanned again.
-    Nothing(String),
+    Lost(String),
+}
+
+impl Heard {
+    fn nothing(cause: &Error) -> Self {
+        if cause.kind() == ErrorKind::Unavailable { Self::Lost(cause.chain()) } else { Self::Refused(cause.chain()) }
+    }
 }
 
 async fn send(participant: &dyn Participant, branch: &BranchPlan) -> Heard {
@@ -350,7 +404,7 @@ async fn send(participant: &dyn Participant, branch: &BranchPlan) -> Heard {
         Action::RollBack => finished(participant.roll_back(id).await, Heard::RolledBack),
         Action::Ask => match participant.ask(id, Question::Fence).await {
             Ok(found) => Heard::Evidence(evidence(found)),
-            Err(error) => Heard::Nothing(error.chain()),
+            Err(error) => Heard::nothing(&error),
         },
         other => unreachable!("{other:?} sends nothing"),
     }
@@ -359,9 +413,9 @@ async fn send(participant: &dyn Participant, branch: &BranchPlan) -> Heard {
 fn finished(answer: Answer<Finish>, good: Heard) -> Heard {
     match answer.value {
         Finish::Done => good,
-        Finish::RolledBack | Finish::Lost | Finish::Unknown => {
-            Heard::Nothing(answer.cause.map_or_else(|| String::from("no positive answer"), |cause| cause.chain()))
-        }
+        Finish::RolledBack | Finish::Lost | Finish::Unknown => answer
+            .cause
+            .map_or_else(|| Heard::Refused(String::from("no positive answer")), |cause| Heard::nothing(&cause)),
     }
 }
 
@@ -386,5 +440,8 @@ fn settle(engine: &Engine, plan: &Plan) {
         if ours && settled && (recorded || transaction.outcome == Outcome::RolledBack) {
             engine.live.settle(transaction.id.sequence);
         }
+    }
+    for branch in plan.branches().filter(|branch| branch.action.is_final()) {
+        engine.live.found(&branch.id);
     }
 }

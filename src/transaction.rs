@@ -18,7 +18,7 @@
 //! # }
 //! ```
 
-use crate::engine::{Engine, Enlisted, Job, Member, Verdict, pump};
+use crate::engine::{Engine, Enlisted, Job, Member, Verdict, after, pump};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ParticipantName, TransactionId};
 use crate::participant::mysql::MysqlBranch;
@@ -179,10 +179,16 @@ enum Stage {
 
 impl Transaction {
     pub(crate) fn new(engine: Arc<Engine>, id: TransactionId, options: Options) -> Self {
-        let deadline = Instant::now() + options.timeout.unwrap_or(engine.transaction.timeout);
+        let deadline = after(options.timeout.unwrap_or(engine.transaction.timeout));
         let branches = engine.members.iter().map(|_| OnceCell::new()).collect();
         let stage = Mutex::new(Stage::Open { enlisted: Vec::new(), watch: None });
-        Self { inner: Some(Arc::new(Inner { engine, id, options, deadline, branches, stage })) }
+        let inner = Arc::new(Inner { engine, id, options, deadline, branches, stage });
+        // From the beginning: who closes the bridge waits for this transaction, whether or not it is ever used.
+        let watching = inner.engine.runtime.spawn(inner.clone().watch_deadline());
+        if let Stage::Open { watch, .. } = &mut *inner.stage() {
+            *watch = Some(watching.abort_handle());
+        }
+        Self { inner: Some(inner) }
     }
 
     fn inner(&self) -> &Arc<Inner> {
@@ -276,8 +282,11 @@ impl Transaction {
                 let cause = cause.unwrap_or_else(|| Error::new(ErrorKind::Statement, "no cause was given"));
                 Err(CommitError { id, outcome, cause, cleanup })
             }
-            // The task is gone with its runtime: whatever it had done, recovery finds out.
-            Err(_) => Err(failed(Outcome::InDoubt, Error::new(ErrorKind::Closed, "the runtime was shut down"))),
+            // Whatever it had done, recovery finds out.
+            Err(_) => {
+                let gone = "the task that commits is gone: its runtime was shut down, or it met a bug";
+                Err(failed(Outcome::InDoubt, Error::new(ErrorKind::Closed, gone)))
+            }
         }
     }
 
@@ -326,7 +335,7 @@ impl Inner {
     }
 
     /// Begins the branch on a member: what the application is lent.
-    async fn begin(self: &Arc<Self>, member: &Member) -> Result<Arc<dyn Any + Send + Sync>> {
+    async fn begin(&self, member: &Member) -> Result<Arc<dyn Any + Send + Sync>> {
         self.open()?;
         let begin = async {
             let lineage = self.engine.ready(member).await?;
@@ -345,21 +354,18 @@ impl Inner {
 
     fn begin_options(&self, member: &Member) -> BeginOptions {
         let read_only = self.options.read_only.iter().any(|name| name == member.name.as_str());
+        let configured = self.engine.transaction.effective_lock_timeout();
         BeginOptions {
             mode: if read_only { Mode::ReadOnly } else { Mode::Writer },
             isolation: self.options.isolation,
-            lock_timeout: self.engine.transaction.effective_lock_timeout(),
+            lock_timeout: self.options.timeout.map_or(configured, |own| configured.min(own / 2)),
         }
     }
 
-    fn enlist(self: &Arc<Self>, new: Enlisted) -> Result<Arc<dyn Any + Send + Sync>> {
+    fn enlist(&self, new: Enlisted) -> Result<Arc<dyn Any + Send + Sync>> {
         let handle = new.branch.handle();
-        if let Stage::Open { enlisted, watch } = &mut *self.stage() {
+        if let Stage::Open { enlisted, .. } = &mut *self.stage() {
             enlisted.push(new);
-            if watch.is_none() {
-                let inner = self.clone();
-                *watch = Some(self.engine.runtime.spawn(inner.watch_deadline()).abort_handle());
-            }
             return Ok(handle);
         }
         // The deadline passed meanwhile: dropping the branch closes its session.
@@ -413,7 +419,7 @@ impl Inner {
             let ends = enlisted.iter().map(|e| engine.end_session(e.info.participant, e.branch.id().session()));
             futures_util::future::join_all(ends).await;
             drop(enlisted);
-            engine.live.end(id.sequence, Outcome::RolledBack);
+            engine.live.end(id.sequence, Outcome::RolledBack, Vec::new());
         });
     }
 }

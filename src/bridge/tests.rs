@@ -3,6 +3,7 @@
 use super::*;
 use crate::error::Error;
 use crate::participant::memory::{Fault, Memory, MemoryServer, MemorySession, Step};
+use crate::participant::{Evidence, Question};
 use crate::protocol::Acknowledge;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
@@ -30,8 +31,12 @@ impl World {
     }
 
     async fn try_open(&self, extra: &str) -> Result<Bridge> {
+        self.open_with(extra, true).await
+    }
+
+    async fn open_with(&self, extra: &str, witness: bool) -> Result<Bridge> {
         let memory = |name: &str, server: &Arc<MemoryServer>| -> Arc<dyn Participant> {
-            Arc::new(Memory::new(name.parse().unwrap(), server.clone(), true))
+            Arc::new(Memory::new(name.parse().unwrap(), server.clone(), witness))
         };
         let participants = vec![memory("left", &self.left), memory("right", &self.right)];
         Bridge::open_with(self.config(extra), participants).await
@@ -403,6 +408,39 @@ fn d03_a_branch_rolled_back_by_hand_is_damage_at_every_run() {
     assert_eq!(world.values(1), (Some(10), None));
 }
 
+/// One branch that cannot be finished holds up nothing but itself: not what else is to be done and remembered there.
+#[test]
+fn a_branch_that_is_stuck_holds_up_no_other() {
+    let world = World::new();
+    let mut decided = None;
+    crashed(async || {
+        let bridge = world.try_open("[transaction]\napply_wait = \"10ms\"").await.unwrap();
+        let stuck = write_both(&bridge).await;
+        world.right.arm(Step::Prepare, Fault::Hang);
+        let commit = tokio::spawn(stuck.commit());
+        eventually("the left branch is prepared", || world.left.prepared_names().len() == 1).await;
+        commit.abort();
+
+        let tx = bridge.begin().await.unwrap();
+        tokio::try_join!(write(&tx, "left", 2, 10), write(&tx, "right", 2, 20)).unwrap();
+        world.left.arm(Step::Commit, Fault::Hang);
+        decided = Some(tx.commit().await.unwrap().id);
+    });
+    for _ in 0..10_000 {
+        world.left.arm(Step::RollBackFromOutside, Fault::Refuse);
+    }
+    Runtime::new().unwrap().block_on(async {
+        let bridge = world.open().await;
+        assert_eq!(world.values(2), WRITTEN);
+        eventually("the decision is remembered as done", || {
+            bridge.engine.journal.image(|image| image.open_decisions().len()) == 0
+        })
+        .await;
+        assert_eq!(bridge.status().in_doubt, 1, "the stuck one alone");
+        assert_eq!(bridge.outcome(decided.unwrap()).await.unwrap(), Outcome::Committed);
+    });
+}
+
 /// D04, D46: passes in the background never touch what a live coordinator is at work on.
 #[tokio::test]
 async fn d04_the_resolver_leaves_live_transactions_alone() {
@@ -600,4 +638,133 @@ async fn closing_waits_for_the_running_and_refuses_the_new() {
     closing.await.unwrap().unwrap();
     assert_eq!(world.values(1), WRITTEN);
     world.open().await;
+}
+
+/// A transaction that the application keeps and never uses holds nothing, and still ends by its deadline.
+#[tokio::test]
+async fn closing_waits_for_an_idle_transaction_no_longer_than_its_deadline() {
+    let world = World::new();
+    let bridge = world.open().await;
+    let tx = bridge.begin_with(Options::new().timeout(Duration::from_millis(50))).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(10), bridge.close()).await.expect("it closes").unwrap();
+    let error = tx.commit().await.unwrap_err();
+    assert_eq!((error.outcome(), error.kind()), (Outcome::RolledBack, ErrorKind::TimedOut));
+}
+
+#[tokio::test]
+async fn a_deadline_may_lie_beyond_all_time() {
+    let world = World::new();
+    let bridge = world.try_open("[transaction]\napply_wait = \"584542046090years\"").await.unwrap();
+    let tx = bridge.begin_with(Options::new().timeout(Duration::MAX)).await.unwrap();
+    tokio::try_join!(write(&tx, "left", 1, 10), write(&tx, "right", 1, 20)).unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(world.values(1), WRITTEN);
+    bridge.close().await.unwrap();
+}
+
+/// A wait for a lock ends before the transaction's own deadline, not only before the configured one.
+#[tokio::test]
+async fn a_short_transaction_waits_shortly_for_locks() {
+    let world = World::new();
+    let bridge = world.open().await;
+    let holder = write_both(&bridge).await;
+    let tx = bridge.begin_with(Options::new().timeout(Duration::from_secs(2))).await.unwrap();
+    assert_eq!(write(&tx, "left", 1, 11).await.unwrap_err().kind(), ErrorKind::Retry);
+    holder.rollback().await.unwrap();
+}
+
+/// Asking is allowed for ever; what would have to be written down first is not known any more.
+#[test]
+fn a_closed_bridge_still_answers() {
+    let world = World::new();
+    for _ in 0..1000 {
+        world.right.arm(Step::Register, Fault::LoseRequest);
+    }
+    let mut earlier = None;
+    crashed(async || earlier = Some(world.open().await.begin().await.unwrap().id()));
+    Runtime::new().unwrap().block_on(async {
+        let bridge = world.open().await;
+        bridge.close().await.unwrap();
+        world.right.disarm(Step::Register);
+        assert_eq!(bridge.outcome(earlier.unwrap()).await.unwrap(), Outcome::InDoubt);
+    });
+}
+
+/// A witness that is switched on says nothing of branches that were begun without.
+#[test]
+fn a_missing_witness_accuses_no_branch_that_never_had_one() {
+    let world = World::new();
+    let copy = TempDir::new().unwrap();
+    let copy_journal = |from: &TempDir, to: &TempDir| {
+        for entry in std::fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), to.path().join(entry.file_name())).unwrap();
+        }
+    };
+    let mut ids = None;
+    crashed(async || {
+        let bridge = world.open_with("", false).await.unwrap();
+        for server in [&world.left, &world.right] {
+            (0..1000).for_each(|_| server.arm(Step::List, Fault::LoseRequest));
+        }
+        // Committed on both sides; the answer is lost, and nobody looks what became of it.
+        let decided = write_both(&bridge).await;
+        world.right.arm(Step::Commit, Fault::LoseAnswer);
+        let decided = decided.commit().await.unwrap().id;
+        let alone = bridge.begin().await.unwrap();
+        write(&alone, "left", 2, 10).await.unwrap();
+        // What is noted from here on is lost with the process.
+        copy_journal(&world.journal, &copy);
+        ids = Some((decided, alone.commit().await.unwrap().id));
+    });
+    copy_journal(&copy, &world.journal);
+    world.left.disarm(Step::List);
+    world.right.disarm(Step::List);
+    let (decided, alone) = ids.unwrap();
+    Runtime::new().unwrap().block_on(async {
+        let bridge = world.open().await;
+        assert_eq!((bridge.status().damaged, bridge.status().in_doubt), (0, 0));
+        assert_eq!(bridge.outcome(decided).await.unwrap(), Outcome::Committed);
+        assert_eq!(world.left.value(2), Some(10));
+        assert_eq!(bridge.outcome(alone).await.unwrap(), Outcome::InDoubt, "there is no proof either way");
+    });
+}
+
+/// A prepare that nobody answered may still be on its way when recovery looks: the fence stops it.
+#[tokio::test]
+async fn a_branch_that_was_left_is_fenced() {
+    let world = World::new();
+    let bridge = world.open().await;
+    let tx = bridge.begin_with(Options::new().timeout(Duration::from_millis(60))).await.unwrap();
+    tokio::try_join!(write(&tx, "left", 1, 10), write(&tx, "right", 1, 20)).unwrap();
+    let late = tx.id().branch(1, 0);
+    world.right.arm(Step::Prepare, Fault::Hang);
+    assert_eq!(tx.commit().await.unwrap_err().outcome(), Outcome::RolledBack);
+    let right = bridge.engine.members[1].participant.clone();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while right.ask(&late, Question::Look).await.unwrap() != Evidence::Never {
+        assert!(tokio::time::Instant::now() < deadline, "no fence");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert_eq!((bridge.status().in_doubt, bridge.status().damaged), (0, 0));
+}
+
+/// Recovery rolls back what is left of a damaged transaction; that makes it no rolled back one.
+#[tokio::test]
+async fn damage_is_not_forgotten_when_the_rest_is_rolled_back() {
+    for fault in [Fault::LoseRequest, Fault::LoseAnswer] {
+        let world = World::new();
+        let bridge = world.open().await;
+        let tx = write_both(&bridge).await;
+        tx.branch::<MemorySession>("left").await.unwrap().end(true).unwrap();
+        world.right.arm(Step::RollBack, fault);
+        let error = tx.commit().await.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::Damaged);
+        eventually("the resolver has passed", || {
+            !world.right.is_locked(1) && bridge.engine.live.left().is_empty() && bridge.status().running == 0
+        })
+        .await;
+        assert_eq!(bridge.outcome(error.id()).await.unwrap(), Outcome::Damaged, "{fault:?}");
+        assert_eq!((bridge.status().damaged, world.left.value(1)), (1, Some(10)));
+    }
 }

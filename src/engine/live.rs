@@ -1,5 +1,6 @@
 //! The transactions of the running incarnation: which are still at work, and which ended without a certain outcome.
 
+use crate::id::BranchId;
 use crate::protocol::Outcome;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,8 +20,12 @@ struct State {
     /// The number of the last transaction begun.
     last: u64,
     running: BTreeSet<u64>,
+    /// No transaction begins any more.
+    closing: bool,
     /// Ended, but [`Outcome::InDoubt`] or [`Outcome::Damaged`].
     unsettled: BTreeMap<u64, (Outcome, Instant)>,
+    /// Branches of aborted transactions that may be prepared yet, by a request that is still on its way.
+    left: BTreeSet<BranchId>,
 }
 
 /// What is known of one of this incarnation's transactions, the journal aside.
@@ -42,19 +47,31 @@ impl Live {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the next transaction: its sequence.
-    pub fn begin(&self) -> u64 {
+    /// Begins the next transaction: its sequence. `None` once new ones are refused.
+    pub fn begin(&self) -> Option<u64> {
         let mut state = self.state();
+        if state.closing {
+            return None;
+        }
         state.last += 1;
         let sequence = state.last;
         let new = state.running.insert(sequence);
         assert!(new, "a sequence is given out once");
-        sequence
+        Some(sequence)
     }
 
-    /// The coordinator is done. To be called after the journal has what it is to know.
-    pub fn end(&self, sequence: u64, outcome: Outcome) {
+    /// From now on none begins: once [`idle`](Self::idle) has returned, that stays so.
+    pub fn refuse_new(&self) {
+        self.state().closing = true;
+    }
+
+    /// The coordinator is done, and has left these branches. To be called after the journal has what it is to know.
+    pub fn end(&self, sequence: u64, outcome: Outcome, left: Vec<BranchId>) {
         let mut state = self.state();
+        // Of a decision the journal remembers the branches, of a transaction in doubt all of them are asked about.
+        if matches!(outcome, Outcome::RolledBack | Outcome::Damaged) {
+            state.left.extend(left);
+        }
         let was_running = state.running.remove(&sequence);
         assert!(was_running, "a transaction ends once");
         if matches!(outcome, Outcome::InDoubt | Outcome::Damaged) {
@@ -65,9 +82,23 @@ impl Live {
         }
     }
 
-    /// The outcome of an unsettled transaction has been found.
+    /// The outcome of a transaction in doubt has been found. Damage stays: what the application ended by itself is in
+    /// nobody's memory but this.
     pub fn settle(&self, sequence: u64) {
-        self.state().unsettled.remove(&sequence);
+        let mut state = self.state();
+        if matches!(state.unsettled.get(&sequence), Some((Outcome::InDoubt, _))) {
+            state.unsettled.remove(&sequence);
+        }
+    }
+
+    /// The branches that were left, until they are [`found`](Self::found).
+    pub fn left(&self) -> BTreeSet<BranchId> {
+        self.state().left.clone()
+    }
+
+    /// What became of a branch that was left is certain now.
+    pub fn found(&self, branch: &BranchId) {
+        self.state().left.remove(branch);
     }
 
     pub fn standing(&self, sequence: u64) -> Standing {
@@ -123,11 +154,11 @@ mod tests {
     fn a_transaction_is_running_then_ended_or_unsettled() {
         let live = Live::default();
         assert_eq!(live.standing(1), Standing::Future);
-        let (first, second) = (live.begin(), live.begin());
+        let (first, second) = (live.begin().unwrap(), live.begin().unwrap());
         assert_eq!((first, second), (1, 2));
         assert_eq!(live.standing(first), Standing::Running);
-        live.end(first, Outcome::RolledBack);
-        live.end(second, Outcome::InDoubt);
+        live.end(first, Outcome::RolledBack, Vec::new());
+        live.end(second, Outcome::InDoubt, Vec::new());
         assert_eq!(live.standing(first), Standing::Ended);
         assert_eq!(live.standing(second), Standing::Unsettled(Outcome::InDoubt));
         live.settle(second);
@@ -139,14 +170,16 @@ mod tests {
     async fn idle_waits_for_the_last_one() {
         let live = std::sync::Arc::new(Live::default());
         live.idle().await;
-        let sequence = live.begin();
+        let sequence = live.begin().unwrap();
         let waiting = tokio::spawn({
             let live = live.clone();
             async move { live.idle().await }
         });
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
-        live.end(sequence, Outcome::Committed);
+        live.refuse_new();
+        live.end(sequence, Outcome::Committed, Vec::new());
         waiting.await.unwrap();
+        assert_eq!(live.begin(), None, "what is idle and refuses stays idle");
     }
 }

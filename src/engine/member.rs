@@ -4,7 +4,7 @@
 //! One that cannot be reached when the bridge opens is registered later, by the first call or resolver's pass that
 //! finds it; until then transactions that do not need it go on.
 
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName};
 use crate::journal::Journal;
 use crate::participant::{Participant, Registration};
@@ -85,7 +85,12 @@ impl Member {
         let registration = Registration { participant: self.number, expected, ..registration.clone() };
         let lineage = self.participant.register(&registration).await?;
         match expected {
-            Some(expected) => assert_eq!(lineage, expected, "register() refuses another lineage"),
+            Some(expected) if lineage == expected => {}
+            // The participant refuses such a server, unless its name led elsewhere between two of its questions.
+            Some(expected) => {
+                let message = format!("the server became one of lineage {lineage}, the journal knows {expected}");
+                return Err(Error::new(ErrorKind::Refused, message));
+            }
             None => {
                 let record = ParticipantRecord { name: self.name, lineage, reason: String::from("first seen") };
                 journal.append(Record::Participant(record)).await?;

@@ -4,7 +4,7 @@
 //! All that a coordinator asks for runs at once on this task; there is no order to keep here, since a coordinator
 //! never asks for what depends on an answer that it has not heard.
 
-use super::Engine;
+use super::{Engine, after};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName, TransactionId};
 use crate::participant::{Answer, BoxFuture, Branch};
@@ -71,7 +71,7 @@ struct Pump {
     causes: Vec<Error>,
     /// Branches that were decided and are not known to be committed yet.
     pending: BTreeMap<BranchId, ParticipantName>,
-    left_some: bool,
+    left: Vec<BranchId>,
     /// When to abort, before the decision; when to stop waiting for phase two, after it.
     timer: Option<Instant>,
 }
@@ -92,7 +92,7 @@ pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>
         outcome: None,
         causes: Vec::new(),
         pending: BTreeMap::new(),
-        left_some: false,
+        left: Vec::new(),
         timer: (input == Input::Commit).then_some(job.deadline),
     };
     pump.tell(input);
@@ -156,7 +156,7 @@ impl Pump {
     }
 
     fn decided(&mut self) {
-        self.timer = Some(Instant::now() + self.engine.transaction.apply_wait);
+        self.timer = Some(after(self.engine.transaction.apply_wait));
         self.tell(Input::Durable);
     }
 
@@ -236,7 +236,7 @@ impl Pump {
         if let Session::Busy(request) = std::mem::replace(session, Session::Closed) {
             request.abort();
         }
-        self.left_some = true;
+        self.left.push(id);
     }
 
     fn answer(&mut self, outcome: Outcome) {
@@ -257,8 +257,9 @@ impl Pump {
     fn end(self) {
         assert!(self.coordinator.is_finished(), "{}: nothing is under way, yet the coordinator waits", self.id);
         let outcome = self.outcome.expect("a finished coordinator has answered");
-        self.engine.live.end(self.id.sequence, outcome);
-        if self.left_some {
+        let left_some = !self.left.is_empty();
+        self.engine.live.end(self.id.sequence, outcome, self.left);
+        if left_some {
             self.engine.kick_resolver();
         }
     }

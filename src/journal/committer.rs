@@ -135,12 +135,14 @@ impl Shared {
         if let Some(cause) = &state.failure {
             return Err(self.failed(cause));
         }
+        if state.closing {
+            return Err(Error::new(ErrorKind::Closed, format!("journal {} is closed", self.name)));
+        }
         if let Err(why) = state.check(&record) {
             drop(state);
             panic!("a record contradicts the journal: {why}");
         }
         state.in_flight.extend(ended_by(&record));
-        assert!(!state.closing, "appending takes the journal, closing consumes it");
         state.queue.push(Request { record, waiter: Some(waiter) });
         state.forced += 1;
         drop(state);
@@ -151,9 +153,13 @@ impl Shared {
     /// Waits for the answer to an append.
     pub async fn answer(&self, answer: oneshot::Receiver<bool>) -> Result<()> {
         match answer.await {
-            Ok(true) => Ok(()),
-            Ok(false) | Err(_) => Err(self.failed(&self.failure().unwrap_or_else(|| "its thread has ended".into()))),
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            // The thread is about to say so itself. Until it has, nobody may take the record for missing.
+            Err(_) => self.fail("its thread has ended"),
         }
+        let cause = self.failure().expect("whoever answers no has told the failure before");
+        Err(self.failed(&cause))
     }
 
     /// Queues a record that nobody waits for; it counts at once.
@@ -292,10 +298,6 @@ impl Committer<'_> {
                 Work::Batch(batch) => self.commit(batch)?,
                 Work::Space => {}
             }
-            // A batch that waits already will carry the mark by itself.
-            if self.shared.state().queue.is_empty() {
-                self.writer.mark()?;
-            }
             self.prepare_spare();
         }
         self.writer.finish()
@@ -337,9 +339,8 @@ impl Committer<'_> {
         if batch.is_empty() {
             return Ok(());
         }
-        if let Err(error) = self.writer.flush() {
-            // The failure is known before anybody is answered: who asks for the reason finds it.
-            self.shared.fail(&error.to_string());
+        let flushed = self.writer.flush();
+        if let Err(error) = self.told(flushed) {
             answer(batch, false);
             return Err(error);
         }
@@ -350,18 +351,28 @@ impl Committer<'_> {
                 assert!(state.in_flight.remove(&id), "it was in flight until now");
             }
         }
+        let others_wait = state.forced > 0;
         drop(state);
+        // Before anybody acts on the answer: whoever reads the journal of a program that was killed right then finds
+        // that the decision was known to be durable. A batch that waits already will say so by itself.
+        let marked = if others_wait { Ok(()) } else { self.writer.mark() };
+        let marked = self.told(marked);
         answer(batch, true);
-        Ok(())
+        marked
+    }
+
+    /// Tells a failure to all who ask, before anybody is answered because of it.
+    fn told(&self, result: io::Result<()>) -> io::Result<()> {
+        if let Err(error) = &result {
+            self.shared.fail(&error.to_string());
+        }
+        result
     }
 
     /// Goes on in another segment. A snapshot holds the noted records that wait already: they are dropped.
     fn make_room(&mut self, room: usize, batch: &mut Vec<Request>) -> io::Result<()> {
         let result = if self.writer.wants_compaction() { self.compact(room, batch) } else { self.writer.rotate(room) };
-        if let Err(error) = &result {
-            self.shared.fail(&error.to_string());
-        }
-        result
+        self.told(result)
     }
 
     fn compact(&mut self, room: usize, batch: &mut Vec<Request>) -> io::Result<()> {

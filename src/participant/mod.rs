@@ -7,6 +7,7 @@
 
 pub mod memory;
 pub mod mysql;
+mod pool;
 pub mod postgres;
 pub mod witness;
 

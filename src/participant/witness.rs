@@ -2,7 +2,9 @@
 //!
 //! **`handfast_witness`** holds one row for each writing branch, inserted by the branch's own transaction: it becomes
 //! visible with the branch's work or not at all, so it is the proof of commit. Recovery can take the place of that row
-//! with a *fence*: whoever inserts first wins, the primary key is the referee.
+//! with a *fence*: whoever inserts first wins, the primary key is the referee. An incarnation whose branches leave no
+//! witness says so in a row of its own, under sequence 0: a later one, for which the witness was switched on, would
+//! otherwise take its commits for rolled back.
 //!
 //! **`handfast_incarnation`** holds one row for each opening of a bridge and participant, written before first use. Its row
 //! with the empty node and incarnation 0 holds the participant's *lineage*, the identity of the data.
@@ -12,7 +14,7 @@
 
 use super::Evidence;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{BranchId, Lineage};
+use crate::id::{BranchId, Incarnation, Lineage};
 use std::fmt;
 
 /// The table of witnesses.
@@ -38,9 +40,13 @@ pub enum Kind {
     Anchor,
     /// Written by recovery: the branch never commits.
     Fence,
+    /// Written at registration: the branches of this incarnation leave no witness.
+    Off,
 }
 
 impl Kind {
+    const ALL: [Self; 5] = [Self::Decided, Self::OnePhase, Self::Anchor, Self::Fence, Self::Off];
+
     /// As the column `kind` has it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -48,6 +54,7 @@ impl Kind {
             Self::OnePhase => "one_phase",
             Self::Anchor => "anchor",
             Self::Fence => "fence",
+            Self::Off => "off",
         }
     }
 
@@ -57,11 +64,12 @@ impl Kind {
             Self::Decided | Self::Anchor => Evidence::Committed,
             Self::OnePhase => Evidence::CommittedAlone,
             Self::Fence => Evidence::Never,
+            Self::Off => Evidence::Off,
         }
     }
 
     fn parse(text: &str) -> Option<Self> {
-        [Self::Decided, Self::OnePhase, Self::Anchor, Self::Fence].into_iter().find(|kind| kind.as_str() == text)
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 }
 
@@ -90,6 +98,13 @@ pub struct Key {
     pub sequence: i64,
     /// The participant's number.
     pub branch: i32,
+}
+
+impl Key {
+    /// Where an incarnation says that its branches leave no witness: sequences begin at 1.
+    pub fn of_incarnation(incarnation: Incarnation, participant: u16) -> Self {
+        Self { incarnation: incarnation.to_sql(), sequence: 0, branch: i32::from(participant) }
+    }
 }
 
 impl From<&BranchId> for Key {
@@ -172,7 +187,7 @@ mod tests {
 
     #[test]
     fn kinds_survive_the_round_trip_and_others_are_refused() {
-        for kind in [Kind::Decided, Kind::OnePhase, Kind::Anchor, Kind::Fence] {
+        for kind in Kind::ALL {
             assert_eq!(Kind::parse(kind.as_str()), Some(kind));
             assert_eq!(evidence(Some(kind.as_str())).unwrap(), kind.evidence());
         }

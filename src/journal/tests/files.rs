@@ -58,6 +58,8 @@ fn d10_a_second_opening_is_refused_and_names_the_holder() {
         assert_eq!(error.kind(), ErrorKind::Refused);
         assert!(error.to_string().contains(&format!("process {} on ", std::process::id())), "{error}");
         assert_eq!(read(path).unwrap().journal, Some(journal.id()), "reading needs no lock");
+        let latest = read(path).unwrap().latest_incarnation;
+        assert_eq!(latest, Some(opening(1).incarnation), "a reader knows whose transactions may be at work");
     }
     journal.close().unwrap();
     Journal::open(&config(&link), opening(2)).unwrap();
@@ -145,6 +147,16 @@ fn a_dropped_append_still_happens() {
     drop(append);
     journal.close().unwrap();
     assert!(read(directory.path()).unwrap().image.is_committed(id(1, 1)));
+}
+
+#[test]
+fn what_comes_after_close_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = Journal::open(&config(directory.path()), opening(1)).unwrap();
+    journal.close().unwrap();
+    assert_eq!(wait(journal.append(commit(1, 1))).unwrap_err().kind(), ErrorKind::Closed);
+    assert!(!journal.image(|image| image.is_committed(id(1, 1))));
+    journal.close().unwrap();
 }
 
 /// A reader beside a writer that rotates and compacts never sees damage, and never loses what was acknowledged

@@ -13,7 +13,7 @@ mod state;
 
 use self::branch::MemoryBranch;
 use self::state::{Session, State, Work, failed, lost};
-use super::witness::new_lineage;
+use super::witness::{Key, Kind, new_lineage};
 use super::{
     Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
 };
@@ -96,6 +96,11 @@ impl MemoryServer {
     /// Arms a fault for the next call of a step that has none yet.
     pub fn arm(&self, step: Step, fault: Fault) {
         self.state().faults.entry(step).or_default().push_back(fault);
+    }
+
+    /// Takes back the faults of a step that have not happened.
+    pub fn disarm(&self, step: Step) {
+        self.state().faults.remove(&step);
     }
 
     fn fault(&self, step: Step) -> Option<Fault> {
@@ -302,6 +307,9 @@ impl Memory {
             }
             let lineage = *state.lineage.get_or_insert(fresh);
             let known = *state.incarnations.entry((node, incarnation, participant)).or_insert(journal);
+            if !self.witness {
+                state.witness.insert(Key::of_incarnation(incarnation, participant), Kind::Off);
+            }
             if known == journal { Ok(lineage) } else { refused(format!("{incarnation} is of journal {known}")) }
         };
         let lineage = self.call(Step::Register, act).await?;

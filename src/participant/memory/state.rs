@@ -194,6 +194,10 @@ impl State {
         if let Some(kind) = self.witness.get(&key) {
             return kind.evidence();
         }
+        let ours = Key::of_incarnation(branch.transaction.incarnation, branch.participant);
+        if self.witness.contains_key(&ours) {
+            return Evidence::Off;
+        }
         let held = self.prepared.values().any(|work| work.witness.is_some_and(|(held, _)| held == key));
         match question {
             Question::Look => Evidence::Nothing,

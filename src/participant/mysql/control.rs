@@ -249,7 +249,7 @@ fn is_unknown(answer: &Result<(), MyError>) -> bool {
 }
 
 async fn is_listed(conn: &mut Conn, branch: &BranchId, product: Product) -> Result<bool, MyError> {
-    let rows = conn.query::<Row, _>(Sql::list(product)).await?;
+    let rows = conn.query::<Row, _>(product.list()).await?;
     Ok(rows.iter().any(|row| sighted(row, product) == Sighted::Ours(*branch)))
 }
 

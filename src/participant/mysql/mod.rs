@@ -43,15 +43,15 @@ use self::session::{Connector, Lease, Product, Sessions, Slots};
 use self::setup::Setup;
 use self::sql::{Sql, Step};
 use self::wire::Failure;
-use super::witness;
 use super::{
     Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
 };
+use super::{pool, witness};
 use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId, hex};
 use crate::protocol::Finish;
-use deadpool::managed::{Pool, PoolError};
+use deadpool::managed::Pool;
 use mysql_async::{Opts, OptsBuilder, Row};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -160,7 +160,7 @@ impl Mysql {
         let ours = self.registered.get().filter(|ours| ours.incarnation == transaction.incarnation);
         let ours = ours.ok_or_else(not_registered)?;
         loop {
-            let mut lease = Lease::new(ours.pool.get().await.map_err(|error| self.no_session(error))?);
+            let mut lease = Lease::new(pool::take(self.name(), &ours.pool, options.lock_timeout).await?);
             let id = transaction.branch(ours.participant, lease.slot());
             let sql = self.sql.branch(&id, options.mode, witness::random()?);
             match lease.ask(&sql.begin(&self.sql, &options, self.common.nonce())).await {
@@ -180,18 +180,15 @@ impl Mysql {
         }
     }
 
-    fn no_session(&self, error: PoolError<Error>) -> Error {
-        match error {
-            PoolError::Backend(error) => error,
-            PoolError::Closed => Error::new(ErrorKind::Closed, "the participant is closed").at(self.name()),
-            other => Error::new(ErrorKind::Unavailable, "no session").at(self.name()).because(other),
-        }
-    }
-
     async fn do_list(&self) -> Result<Vec<Sighting>> {
         let doing = "cannot list the prepared branches";
         let (product, _) = self.setup().server().await?;
-        let rows = self.control.rows::<Row>(doing, Sql::list(product)).await?;
+        let rows = self.control.rows::<Row>(doing, product.list()).await;
+        if rows.is_err() && product == Product::MySql {
+            // Says which privilege is missing, if that is why.
+            self.setup().may_recover().await?;
+        }
+        let rows = rows?;
         // Neither server knows since when.
         Ok(rows.iter().map(|row| Sighting { branch: sighted(row, product), age: None }).collect())
     }
@@ -228,6 +225,10 @@ impl Mysql {
         }
         let doing = "cannot ask the witness table";
         if question == Question::Fence {
+            let known = self.look(branch).await?;
+            if known != Evidence::Nothing {
+                return Ok(known);
+            }
             // First without waiting: InnoDB waits for a lock a whole second at least, and holds up the other calls.
             match self.control.run(doing, &self.sql.try_lock(branch)).await? {
                 Err(error) if is_lock_timeout(&error) => return Ok(Evidence::Blocked),
@@ -240,13 +241,18 @@ impl Mysql {
                 Err(error) => return Err(explain(self.name(), doing, error)),
             }
         }
-        let kind = self.control.row::<String>(doing, &self.sql.look(branch)).await?;
-        let evidence = witness::evidence(kind.as_deref()).map_err(|error| error.at(self.name()))?;
+        let evidence = self.look(branch).await?;
         if question == Question::Fence && evidence == Evidence::Nothing {
             // The row that the fence met is gone again: no answer, rather than a wrong one.
             return Err(self.connector.unavailable("the witness changed while it was asked for"));
         }
         Ok(evidence)
+    }
+
+    /// What the witness table says, as it is committed now.
+    async fn look(&self, branch: &BranchId) -> Result<Evidence> {
+        let kind = self.control.row::<String>("cannot ask the witness table", &self.sql.evidence(branch)).await?;
+        witness::evidence(kind.as_deref()).map_err(|error| error.at(self.name()))
     }
 }
 

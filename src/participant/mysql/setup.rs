@@ -87,9 +87,9 @@ impl Setup<'_> {
     }
 
     /// Without the privilege everything works until the first crash (D29).
-    async fn may_recover(&self) -> Result<()> {
+    pub(super) async fn may_recover(&self) -> Result<()> {
         let doing = "cannot list the prepared branches";
-        match self.control.run(doing, Sql::list(Product::MySql)).await? {
+        match self.control.run(doing, Sql::LIST_MYSQL).await? {
             Ok(()) => Ok(()),
             Err(error) if error::code(&error) == Some(XA_FAILED) => {
                 let grant = sql::grant_recover(&self.account().await?);
@@ -202,6 +202,15 @@ impl Setup<'_> {
         }
         let lineage = self.init().await?;
         self.rights().await?;
+        if !self.sql.witness_on {
+            let doing = "cannot say that no witness is kept";
+            match self.control.run(doing, &self.sql.off(registration)).await? {
+                Err(error) if error::code(&error) != Some(DUPLICATE_KEY) => {
+                    return Err(explain(self.name, doing, error));
+                }
+                _ => {}
+            }
+        }
         self.insert(registration, lineage, slots).await?;
         Ok(lineage)
     }

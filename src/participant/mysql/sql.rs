@@ -6,7 +6,6 @@
 //! Identifiers are hexadecimal literals, nonces and markers hexadecimal digits: nothing needs quoting, whatever the
 //! application did to `sql_mode`. Tables are qualified and backquoted, whatever it did by `USE`.
 
-use super::session::Product;
 use crate::id::{BranchId, Lineage, SessionName};
 use crate::participant::witness::{DECISION_JOURNAL, Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE};
 use crate::participant::{BeginOptions, Isolation, Registration};
@@ -88,7 +87,7 @@ impl BranchSql {
         };
         let mut question = Question::new(nonce)
             .then(Step::Setting, format!("USE {}", DIALECT.quote(&sql.database)))
-            .then(Step::Setting, lock_wait(options.lock_timeout));
+            .then(Step::Setting, settings(options.lock_timeout));
         if let Some(level) = isolation {
             question = question.then(Step::Setting, format!("SET TRANSACTION ISOLATION LEVEL {level}"));
         }
@@ -175,6 +174,12 @@ impl Sql {
     /// The errors of the statement before, whose answer was read by the application alone.
     pub(super) const SHOW_ERRORS: &str = "SHOW ERRORS";
 
+    /// All prepared branches of the server. `CONVERT XID` is MySQL's: its column is text, which binary ids break.
+    pub(super) const LIST_MYSQL: &str = "XA RECOVER CONVERT XID";
+
+    /// MariaDB's column is binary.
+    pub(super) const LIST_MARIADB: &str = "XA RECOVER";
+
     pub(super) const VERSION: &str = "SELECT VERSION()";
 
     /// What the promise rests on, as `name`, `value`; variables that a server does not know are not listed.
@@ -187,15 +192,6 @@ impl Sql {
         let witness = DIALECT.table(&schema, crate::participant::witness::WITNESS_TABLE);
         let incarnation = DIALECT.table(&schema, INCARNATION_TABLE);
         Self { database, schema, witness, incarnation, witness_on }
-    }
-
-    /// All prepared branches of the server. `CONVERT XID` is MySQL's: its column is text, which binary ids break.
-    /// MariaDB's column is binary.
-    pub(super) fn list(product: Product) -> &'static str {
-        match product {
-            Product::MySql => "XA RECOVER CONVERT XID",
-            Product::MariaDb => "XA RECOVER",
-        }
     }
 
     pub(super) fn branch(&self, branch: &BranchId, mode: Mode, marker: u64) -> BranchSql {
@@ -253,11 +249,23 @@ impl Sql {
 
     /// Fails at once when somebody is at work on the witness.
     pub(super) fn try_lock(&self, branch: &BranchId) -> String {
-        format!("{} FOR UPDATE NOWAIT", self.look(branch))
+        format!("{} FOR UPDATE NOWAIT", look(&self.witness, &branch.into()))
     }
 
-    pub(super) fn look(&self, branch: &BranchId) -> String {
-        look(&self.witness, &branch.into())
+    /// The kind of a branch's witness, or that its incarnation kept none.
+    pub(super) fn evidence(&self, branch: &BranchId) -> String {
+        let Key { incarnation, sequence, branch } = branch.into();
+        format!(
+            "SELECT kind FROM {} WHERE incarnation = {incarnation} AND branch = {branch} \
+             AND sequence IN (0, {sequence}) ORDER BY sequence = 0 LIMIT 1",
+            self.witness
+        )
+    }
+
+    /// Says that the branches of an incarnation leave no witness.
+    pub(super) fn off(&self, registration: &Registration) -> String {
+        let key = Key::of_incarnation(registration.incarnation, registration.participant);
+        insert_witness(&self.witness, &key, Kind::Off)
     }
 
     pub(super) fn lineage(&self) -> String {
@@ -365,7 +373,10 @@ fn insert_witness(table: &str, key: &Key, kind: Kind) -> String {
 }
 
 /// Whole seconds, at least one, and rounded up: InnoDB knows no shorter wait.
-fn lock_wait(timeout: Duration) -> String {
+///
+/// And no transaction but the ones asked for: where `autocommit` is off by default, the first read begins one, and XA
+/// START is refused (D44).
+fn settings(timeout: Duration) -> String {
     let seconds = timeout.as_millis().div_ceil(1000).clamp(1, 1_073_741_824);
-    format!("SET SESSION innodb_lock_wait_timeout = {seconds}")
+    format!("SET SESSION innodb_lock_wait_timeout = {seconds}, autocommit = 1")
 }

@@ -35,15 +35,15 @@ pub use self::lent::{Lent, PostgresBranch};
 use self::session::{Connector, Lease, Sessions, Slots};
 use self::setup::Setup;
 use self::sql::Sql;
-use super::witness;
 use super::{
     Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
 };
+use super::{pool, witness};
 use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId, hex};
 use crate::protocol::Finish;
-use deadpool::managed::{Pool, PoolError};
+use deadpool::managed::Pool;
 use futures_util::future::join;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -152,7 +152,7 @@ impl Postgres {
         let ours = self.registered.get().filter(|ours| ours.incarnation == transaction.incarnation);
         let ours = ours.ok_or_else(not_registered)?;
         loop {
-            let lease = Lease::new(ours.pool.get().await.map_err(|error| self.no_session(error))?);
+            let lease = Lease::new(pool::take(self.name(), &ours.pool, options.lock_timeout).await?);
             let id = transaction.branch(ours.participant, lease.slot());
             match lease.begin(&Sql::begin(&id, &options)).await {
                 Ok(()) => {
@@ -166,14 +166,6 @@ impl Postgres {
                 }
                 Err(error) => return Err(explain(self.name(), "cannot begin a branch", error)),
             }
-        }
-    }
-
-    fn no_session(&self, error: PoolError<Error>) -> Error {
-        match error {
-            PoolError::Backend(error) => error,
-            PoolError::Closed => Error::new(ErrorKind::Closed, "the participant is closed").at(self.name()),
-            other => Error::new(ErrorKind::Unavailable, "no session").at(self.name()).because(other),
         }
     }
 
@@ -203,7 +195,7 @@ impl Postgres {
             Question::Look => None,
             Question::Fence => Some(self.sql.fence(branch)),
         };
-        let look = self.sql.look(branch);
+        let look = self.sql.evidence(branch);
         let run = |client: Arc<Client>| async move {
             let fenced = async {
                 match &fence {

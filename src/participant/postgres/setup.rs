@@ -7,7 +7,7 @@ use super::sql::Sql;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName};
 use crate::participant::Registration;
-use crate::participant::witness::{DECISION_JOURNAL, new_lineage};
+use crate::participant::witness::{DECISION_JOURNAL, Key, new_lineage};
 use std::sync::Arc;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -137,6 +137,11 @@ impl Setup<'_> {
         }
         let lineage = self.init().await?;
         self.rights().await?;
+        if !self.sql.witness_on {
+            let off = self.sql.off(&Key::of_incarnation(registration.incarnation, registration.participant));
+            let run = |client: Arc<Client>| async move { client.batch_execute(&off).await };
+            self.control.run("cannot say that no witness is kept", run).await?;
+        }
         self.insert(registration, lineage, slots).await?;
         Ok(lineage)
     }

@@ -162,13 +162,34 @@ impl Sql {
         )
     }
 
-    /// The fence, where no row is. It waits for whoever holds the key, as long as `lock_timeout` lets it.
+    /// The fence, where no row is and a witness was kept. It waits for whoever holds the key, as long as
+    /// `lock_timeout` lets it.
     pub(super) fn fence(&self, branch: &BranchId) -> String {
         let Key { incarnation, sequence, branch } = Key::from(branch);
+        let (table, kind) = (&self.witness, Kind::Fence);
+        format!(
+            "INSERT INTO {table} SELECT {incarnation}, {sequence}, {branch}, '{kind}' WHERE NOT EXISTS (SELECT FROM \
+             {table} WHERE (incarnation, sequence, branch) = ({incarnation}, 0, {branch})) ON CONFLICT DO NOTHING"
+        )
+    }
+
+    /// The kind of a branch's witness, or that its incarnation kept none.
+    pub(super) fn evidence(&self, branch: &BranchId) -> String {
+        let Key { incarnation, sequence, branch } = Key::from(branch);
+        format!(
+            "SELECT kind FROM {} WHERE (incarnation, branch) = ({incarnation}, {branch}) AND sequence IN (0, {sequence}) \
+             ORDER BY sequence = 0 LIMIT 1",
+            self.witness
+        )
+    }
+
+    /// Says that the branches of an incarnation leave no witness.
+    pub(super) fn off(&self, key: &Key) -> String {
+        let Key { incarnation, sequence, branch } = key;
         format!(
             "INSERT INTO {} VALUES ({incarnation}, {sequence}, {branch}, '{}') ON CONFLICT DO NOTHING",
             self.witness,
-            Kind::Fence
+            Kind::Off
         )
     }
 

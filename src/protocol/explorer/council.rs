@@ -122,7 +122,7 @@ impl Council {
         let mut question = [0u8; 7];
         for index in world.indices(setting) {
             let site = &world.sites[index];
-            question[index] = site.seen as u8 | (site.evidence as u8) << 2 | u8::from(site.wanted) << 5;
+            question[index] = site.seen as u8 | (site.evidence as u8) << 3 | u8::from(site.wanted) << 6;
         }
         let (mut deals, mut before) = ([0; 2], [0; 2]);
         for deal in 0..setting.modes.len() {
@@ -169,6 +169,9 @@ fn observe(world: &World, setting: &Setting, before: &Image<'_>) -> Observation 
     }
     for index in world.indices(setting) {
         let site = &world.sites[index];
+        if site.seen == Seen::Unclear {
+            observation.unclear(setting.branch(index), "refused".into());
+        }
         if site.wanted {
             observation.want(setting.branch(index));
         }

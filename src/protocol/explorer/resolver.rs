@@ -105,10 +105,7 @@ impl World {
             }
         }
         for index in self.indices(setting) {
-            if matches!(
-                actions[index],
-                Some(Action::Nothing | Action::Finish | Action::FinishUnproven | Action::Damage)
-            ) {
+            if actions[index].is_some_and(Action::is_final) {
                 self.sites[index].wanted = false;
             }
         }
@@ -149,6 +146,8 @@ impl World {
                 self.sites[index].evidence = evidence;
                 self.sites[index].seen = Seen::NotListed;
             }
+            // As [`Observation::unclear`](crate::protocol::recovery::Observation::unclear).
+            None if delivery == Delivery::Answered => self.sites[index].seen = Seen::Unclear,
             None => self.lose_sight(setting, index % setting.participants()),
         }
         Ok(())

@@ -154,6 +154,8 @@ pub enum Seen {
     Listed,
     NotListed,
     Failed,
+    /// Looked for, and not to be trusted any more; the rest of the scan is.
+    Unclear,
 }
 
 /// A branch: in its database, on its way there, and in the resolver's eyes.
@@ -350,7 +352,7 @@ impl Site {
         word.put(2, self.witness as u32);
         word.put(5, line);
         word.put(3, late);
-        word.put(2, self.seen as u32);
+        word.put(3, self.seen as u32);
         word.put(3, self.evidence as u32);
         word.put(2, work(self.todo));
         word.put(2, work(self.stray));

@@ -17,9 +17,11 @@
 //! | [`Action::Commit`] | a positive answer that needs the witness to be one | [`Observation::gone`] |
 //! | [`Action::RollBack`] | a positive answer | [`Observation::gone`] |
 //! | [`Action::Ask`] | the witness table's answer to the fence | [`Observation::heard`] |
+//! | any | a refusal, of this branch | [`Observation::unclear`] |
 //! | any | anything else | [`Observation::lost_sight`] |
 //!
-//! This ends: an answer is final for its pass, and a participant that gives none is out of sight for the rest of it.
+//! This ends: an answer is final for its pass, and a branch or participant that gives none is out of sight for the rest
+//! of it. Coordinators that end meanwhile may leave new work; whoever applies the plan bounds how often it plans anew.
 //!
 //! Three rules of order make this safe beside a coordinator that is at work in the same process:
 //!

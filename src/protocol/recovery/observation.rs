@@ -65,6 +65,8 @@ pub struct Observation {
     pub(super) scans: BTreeMap<ParticipantName, Scan>,
     /// By branch; gathered after the scans.
     pub(super) evidence: BTreeMap<BranchId, Evidence>,
+    /// Branches that the scans show no longer, and why.
+    pub(super) unclear: BTreeMap<BranchId, String>,
 }
 
 impl Observation {
@@ -72,7 +74,7 @@ impl Observation {
     /// later decision may have been prepared after they were looked for.
     pub fn new(memory: &dyn Memory) -> Self {
         let decided_before = memory.open_decisions().into_iter().map(|decision| decision.transaction).collect();
-        Self { decided_before, scans: BTreeMap::new(), evidence: BTreeMap::new() }
+        Self { decided_before, scans: BTreeMap::new(), evidence: BTreeMap::new(), unclear: BTreeMap::new() }
     }
 
     /// Adds a participant's scan.
@@ -113,8 +115,14 @@ impl Observation {
         }
     }
 
-    /// What the participant listed holds no longer: an action there had no positive answer. It is scanned again in
-    /// the next pass.
+    /// What the scans show of this branch holds no longer: an action on it was refused. It is looked for again in the
+    /// next pass; what was seen of other branches stands, so that one that is stuck does not hold them up.
+    pub fn unclear(&mut self, branch: BranchId, cause: String) {
+        self.unclear.insert(branch, cause);
+    }
+
+    /// What the participant listed holds no longer: an action there had no answer. It is scanned again in the next
+    /// pass.
     pub fn lost_sight(&mut self, participant: ParticipantName, cause: String) {
         let before = self.scans.insert(participant, Scan::Failed { cause });
         assert!(before.is_some(), "{participant} was never in sight");

@@ -200,6 +200,9 @@ fn sight(
     id: BranchId,
     expected: Option<Lineage>,
 ) -> (Sighting, Option<String>) {
+    if let Some(cause) = observation.unclear.get(&id) {
+        return (Sighting::NotScanned, Some(cause.clone()));
+    }
     match observation.scans.get(&participant) {
         None => (Sighting::NotScanned, Some(format!("{participant} is not configured, or was not asked"))),
         Some(Scan::Failed { cause }) => (Sighting::NotScanned, Some(cause.clone())),

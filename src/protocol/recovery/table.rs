@@ -182,6 +182,11 @@ impl Action {
         }
     }
 
+    /// Whether nobody need ask any more what became of the branch.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Nothing | Self::Finish | Self::FinishUnproven | Self::Damage)
+    }
+
     /// Whether it sends something to a participant.
     pub fn is_work(self) -> bool {
         matches!(self, Self::RollBack | Self::Commit | Self::Ask)
@@ -228,7 +233,8 @@ pub static TABLE: &[Row] = &[
     row("live",                 &[H::Live],      &[],                             &[],         Leave,
         "its coordinator is at work"),
     row("unsure",               &[H::Unsure],    &[],                             &[],         Wait,
-        "the journal failed while this was being decided: the outcome is known when it is opened again"),
+        "its decision was written to the journal but is not known to be durable: the next opening (`handfast recover`, \
+         or the application's) makes it so and commits, or finds that it is not there"),
     row("stale",                &[H::Stale],     &[],                             &[],         Damage,
         "a branch proves a decision that this journal does not hold: the journal is an older copy"),
 

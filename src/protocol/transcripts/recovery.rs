@@ -9,6 +9,7 @@
 //! > want 1.7/ledger
 //! > heard 1.7/ledger committed
 //! > committed 1.7/ledger | gone 1.7/ledger | lost_sight ledger connection reset
+//! > unclear 1.7/ledger permission denied
 //! > plan
 //! > outcome 1.7 never nothing ..
 //! ```
@@ -75,6 +76,10 @@ impl Machine for Script {
             }
             ["lost_sight", participant, cause @ ..] => {
                 self.observation().lost_sight(participant.parse().unwrap(), cause.join(" "));
+            }
+            ["unclear", branch, cause @ ..] => {
+                let id = self.branch(branch).unwrap();
+                self.observation().unclear(id, cause.join(" "));
             }
             ["new_pass"] => self.observation = None,
             ["plan"] => {
