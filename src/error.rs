@@ -84,8 +84,9 @@ impl Error {
         let mut cause = self.source();
         while let Some(error) = cause {
             let next = error.to_string();
-            // Drivers like to repeat their source in their own text.
-            if !text.contains(&next) {
+            // Drivers like to repeat their source in their own text, and to wrap it: what it ends in says it.
+            let last = next.rsplit(": ").next().unwrap_or_default();
+            if !text.contains(last) {
                 text.push_str(": ");
                 text.push_str(&next);
             }

@@ -22,7 +22,7 @@ use crate::id::{BranchId, Lineage, ParticipantName, TransactionId};
 use crate::journal::{self, Journal, Verdict};
 use crate::participant::{self, Answer, Participant, Question, Sighted};
 use crate::protocol::recovery::{
-    self, Action, BranchPlan, Evidence, Memory, Observation, Plan, Scan, outcome_of, questions,
+    self, Action, BranchPlan, Evidence, Memory, Observation, Plan, Recalled, Scan, outcome_of, questions,
 };
 use crate::protocol::{Finish, Outcome, Record};
 use futures_util::future::join_all;
@@ -165,6 +165,24 @@ impl Resolver {
         engine.members.iter().find(|member| member.name == name).map(|member| (engine, member))
     }
 
+    /// Reads the witnesses of branches that recovery would ask about, and plans with what they say. Inserts no fence
+    /// and changes nothing: where no witness is visible, recovery still has to ask.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any point.
+    pub async fn examine(&self, view: &mut View) -> Plan {
+        let plan = self.plan(&view.observation);
+        let asked = plan.branches().filter(|branch| branch.action == Action::Ask).map(|branch| async move {
+            let participant = self.participant(branch.participant)?;
+            let found = participant.ask(&branch.id, Question::Look).await.ok()?;
+            Some((branch.id, evidence(found)))
+        });
+        for (id, evidence) in join_all(asked).await.into_iter().flatten() {
+            view.observation.heard(id, evidence);
+        }
+        self.plan(&view.observation)
+    }
+
     /// What is to be done about what was seen.
     pub fn plan(&self, observation: &Observation) -> Plan {
         recovery::plan(&self.store, observation)
@@ -266,10 +284,16 @@ impl Resolver {
             Some(Standing::Running) => return Ok(Outcome::InDoubt),
             Some(Standing::Unsettled(outcome)) => return Ok(outcome),
             // Nothing but this incarnation could have decided it, and it remembers.
-            Some(Standing::Ended) if self.store.recall(id) == recovery::Recalled::Nothing => {
+            Some(Standing::Ended) if self.store.recall(id) == Recalled::Nothing => {
                 return Ok(Outcome::RolledBack);
             }
             Some(Standing::Ended) | None => {}
+        }
+        match self.store.recall(id) {
+            Recalled::Decided(_) => return Ok(self.outcome_of_decided(id).await),
+            // Beside a running program its transactions may be at work, but what is recorded is certain.
+            Recalled::Finished | Recalled::OnePhase => return Ok(Outcome::Committed),
+            Recalled::Unsure | Recalled::Nothing => {}
         }
         let (mut answers, mut held) = self.ask_all(id).await;
         if held && self.store.journal().is_some() {
@@ -279,6 +303,22 @@ impl Resolver {
         }
         tracing::debug!(%id, ?answers, held, "participants were asked for the outcome");
         outcome_of(&self.store, id, &answers).ok_or_else(|| unknown(id))
+    }
+
+    /// A decision is a commit, unless a branch was ended against it. What would need a fence is in doubt to who only
+    /// reads.
+    async fn outcome_of_decided(&self, id: TransactionId) -> Outcome {
+        let plan = match &self.store {
+            Store::Live(engine) if engine.found.last().damaged.contains(&id) => return Outcome::Damaged,
+            Store::Live(_) => return Outcome::Committed,
+            Store::Locked(_) => self.sweep(&|_| {}).await.left,
+            Store::Offline(_) => self.examine(&mut self.observe().await).await,
+        };
+        match plan.transactions.into_iter().find(|transaction| transaction.id == id) {
+            Some(one) if one.outcome == Outcome::Damaged => Outcome::Damaged,
+            Some(one) if one.branches.iter().any(|branch| branch.action == Action::Ask) => Outcome::InDoubt,
+            Some(_) | None => Outcome::Committed,
+        }
     }
 
     /// Puts the fence question to every participant of a transaction's incarnation: the answers, and whether one of

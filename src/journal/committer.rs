@@ -298,10 +298,6 @@ impl Committer<'_> {
                 Work::Batch(batch) => self.commit(batch)?,
                 Work::Space => {}
             }
-            // A batch that waits already will carry the mark by itself.
-            if self.shared.state().queue.is_empty() {
-                self.writer.mark()?;
-            }
             self.prepare_spare();
         }
         self.writer.finish()
@@ -356,9 +352,13 @@ impl Committer<'_> {
                 assert!(state.in_flight.remove(&id), "it was in flight until now");
             }
         }
+        let others_wait = state.forced > 0;
         drop(state);
+        // Before anybody acts on the answer: whoever reads the journal of a program that was killed right then finds
+        // that the decision was known to be durable. A batch that waits already will say so by itself.
+        let marked = if others_wait { Ok(()) } else { self.writer.mark() };
         answer(batch, true);
-        Ok(())
+        marked
     }
 
     /// Goes on in another segment. A snapshot holds the noted records that wait already: they are dropped.

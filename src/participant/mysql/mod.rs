@@ -183,7 +183,12 @@ impl Mysql {
     async fn do_list(&self) -> Result<Vec<Sighting>> {
         let doing = "cannot list the prepared branches";
         let (product, _) = self.setup().server().await?;
-        let rows = self.control.rows::<Row>(doing, product.list()).await?;
+        let rows = self.control.rows::<Row>(doing, product.list()).await;
+        if rows.is_err() && product == Product::MySql {
+            // Says which privilege is missing, if that is why.
+            self.setup().may_recover().await?;
+        }
+        let rows = rows?;
         // Neither server knows since when.
         Ok(rows.iter().map(|row| Sighting { branch: sighted(row, product), age: None }).collect())
     }

@@ -43,10 +43,11 @@ impl Connector {
     pub(super) async fn connect(&self, application_name: &str) -> Result<Link> {
         let mut config = self.config.clone();
         config.application_name(application_name);
+        let to = super::address(&self.config);
         let connecting = tokio::time::timeout(self.timeout, config.connect(NoTls)).await;
         let (client, connection) = connecting
-            .map_err(|_| self.unavailable(format!("no connection within {:?}", self.timeout)))?
-            .map_err(|error| explain(self.name, "cannot connect", error))?;
+            .map_err(|_| self.unavailable(format!("cannot connect to {to}: no answer within {:?}", self.timeout)))?
+            .map_err(|error| explain(self.name, &format!("cannot connect to {to}"), error))?;
         let driver = tokio::spawn(drive(self.name, connection)).abort_handle();
         Ok(Link { client: Arc::new(client), driver })
     }
