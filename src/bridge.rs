@@ -158,7 +158,11 @@ impl Bridge {
     /// How a transaction ended, at any later time and after any crash.
     ///
     /// A transaction still at work is [`Outcome::InDoubt`]. Of an earlier incarnation's transaction that left no
-    /// record, every participant is asked by a fence: once all have answered *never*, it is rolled back for good.
+    /// record, every participant is asked by a fence: once all have answered *never*, it is rolled back for good. Where
+    /// one of them kept no witness, that cannot be known, and it stays in doubt.
+    ///
+    /// A transaction that wrote nothing leaves nothing to tell it by: it is [`Outcome::RolledBack`], also when its
+    /// commit was answered.
     ///
     /// # Errors
     /// [`ErrorKind::Unknown`] when this journal never gave out that id.

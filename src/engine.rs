@@ -15,7 +15,7 @@ use crate::config::{Config, RecoveryConfig, TransactionConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, Lineage, ParticipantName, SessionName, TransactionId};
 use crate::journal::{Journal, Opening};
-use crate::participant::{Participant, Registration};
+use crate::participant::{Participant, Registration, witness};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -133,16 +133,10 @@ impl Engine {
 pub(crate) fn opening(config: &Config, participants: impl Iterator<Item = ParticipantName>) -> Result<Opening> {
     Ok(Opening {
         node: config.node,
-        incarnation: Incarnation(random()?),
+        incarnation: Incarnation(witness::random()?),
         opened_at_ms: now_ms(),
         participants: participants.collect(),
     })
-}
-
-/// 64 bits that nobody can foresee.
-pub(crate) fn random() -> Result<u64> {
-    getrandom::u64()
-        .map_err(|error| Error::new(ErrorKind::Setup, format!("the system gives no random numbers: {error}")))
 }
 
 /// So much later. What no clock can reach is as good as far away.
