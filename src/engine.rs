@@ -36,6 +36,8 @@ pub(crate) struct Engine {
     pub runtime: tokio::runtime::Handle,
     /// Wakes the resolver: something was left to it.
     pub work: Notify,
+    /// Held during a pass: one that began earlier must not have the last word about what was found.
+    pub passing: tokio::sync::Mutex<()>,
 }
 
 impl Engine {
@@ -63,6 +65,7 @@ impl Engine {
             found: Found::default(),
             runtime: tokio::runtime::Handle::current(),
             work: Notify::new(),
+            passing: tokio::sync::Mutex::default(),
         })
     }
 
