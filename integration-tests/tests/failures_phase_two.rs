@@ -8,7 +8,9 @@ use integration_tests::application::Application;
 use integration_tests::each_pair;
 use integration_tests::proxy::On;
 use integration_tests::servers::Flavor;
-use integration_tests::world::{Home, ORDERS, Program, Side, World, eventually, insert, insert_at, settled};
+use integration_tests::world::{
+    Home, ORDERS, Program, Side, World, eventually, eventually_or, insert, insert_at, settled,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -378,10 +380,12 @@ each_pair! {
                 assert_eq!(settled(&bridge, rolled_back).await, Outcome::RolledBack);
                 world.is_on_both(decided).await;
                 world.is_nowhere(undecided).await;
-                eventually("all is well", async || {
+                let is_well = || {
                     let status = bridge.status();
                     status.in_doubt == 0 && status.participants.iter().all(|one| one.reachable)
-                }).await;
+                };
+                let what = format!("{name} at {}: all is well", side.name);
+                eventually_or(&what, async || is_well(), || format!("{:#?}", bridge.status())).await;
                 assert_eq!(bridge.status().damaged, 0);
                 bridge.close().await.unwrap();
             }
