@@ -175,8 +175,9 @@ impl Bridge {
         Status::of(&self.engine)
     }
 
-    /// Refuses new transactions, waits until the running ones have ended, each by its deadline at the latest, and
-    /// closes every connection and the journal.
+    /// Refuses new transactions, waits until the running ones have ended, each by its deadline at the latest, settles
+    /// what they left as far as that can be done within `recovery.open_wait`, and closes every connection and the
+    /// journal.
     ///
     /// # Errors
     /// [`ErrorKind::Journal`] when the journal's last write failed.
@@ -191,6 +192,11 @@ impl Bridge {
             task.abort();
             // Aborted between two statements or within one: both are what recovery is for.
             let _ = task.await;
+        }
+        if self.status().in_doubt > 0 || !self.engine.live.left().is_empty() {
+            let resolver = Resolver::live(self.engine.clone());
+            // What it does not settle in time is the next opening's.
+            let _ = tokio::time::timeout(self.engine.recovery.open_wait, resolver.sweep(&|_| {})).await;
         }
         let closing = self.engine.members.iter().map(|member| member.participant.close());
         join_all(closing).await;

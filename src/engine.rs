@@ -20,7 +20,7 @@ use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
 /// What transactions, coordinators and the resolver share.
@@ -36,6 +36,8 @@ pub(crate) struct Engine {
     pub runtime: tokio::runtime::Handle,
     /// Wakes the resolver: something was left to it.
     pub work: Notify,
+    /// Held for a pass: two at once would take each other's work for refused.
+    pub passing: Mutex<()>,
 }
 
 impl Engine {
@@ -63,6 +65,7 @@ impl Engine {
             found: Found::default(),
             runtime: tokio::runtime::Handle::current(),
             work: Notify::new(),
+            passing: Mutex::new(()),
         })
     }
 

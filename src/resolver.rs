@@ -198,6 +198,10 @@ impl Resolver {
     /// May be dropped at any point: the next pass finds what is left.
     pub async fn sweep(&self, progress: &(dyn Fn(&BranchPlan) + Sync)) -> Pass {
         let journal = self.store.journal().expect("a resolver that only reads settles nothing");
+        let _alone = match &self.store {
+            Store::Live(engine) => Some(engine.passing.lock().await),
+            Store::Locked(_) | Store::Offline(_) => None,
+        };
         let mut view = self.observe().await;
         self.want_unsettled(&mut view.observation);
         let found = self.plan(&view.observation);
@@ -298,7 +302,10 @@ impl Resolver {
         let (mut answers, mut held) = self.ask_all(id).await;
         if held && self.store.journal().is_some() {
             // Still prepared: a pass rolls it back, since no decision exists.
-            self.sweep(&|_| {}).await;
+            let pass = self.sweep(&|_| {}).await;
+            if let (Store::Live(engine), false) = (&self.store, pass.is_complete()) {
+                engine.kick_resolver();
+            }
             (answers, held) = self.ask_all(id).await;
         }
         tracing::debug!(%id, ?answers, held, "participants were asked for the outcome");
