@@ -25,7 +25,8 @@ pub enum ErrorKind {
     Journal,
     /// A statement failed: the transaction can only be rolled back.
     Statement,
-    /// A deadlock or a serialization failure: roll back and run the whole transaction again.
+    /// A deadlock, a wait for a lock or a session that might have been one, or a serialization failure: roll back and
+    /// run the whole transaction again.
     Retry,
     /// The transaction's deadline has passed: it was rolled back.
     TimedOut,
@@ -83,8 +84,9 @@ impl Error {
         let mut cause = self.source();
         while let Some(error) = cause {
             let next = error.to_string();
-            // Drivers like to repeat their source in their own text.
-            if !text.contains(&next) {
+            // Drivers like to repeat their source in their own text, and to wrap it: what it ends in says it.
+            let last = next.rsplit(": ").next().unwrap_or_default();
+            if !text.contains(last) {
                 text.push_str(": ");
                 text.push_str(&next);
             }

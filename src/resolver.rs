@@ -24,7 +24,7 @@ use crate::id::{BranchId, Lineage, ParticipantName, TransactionId};
 use crate::journal::{self, Journal, Verdict};
 use crate::participant::{self, Answer, Participant, Question, Sighted};
 use crate::protocol::recovery::{
-    self, Action, BranchPlan, Evidence, Memory, Observation, Plan, Scan, outcome_of, questions,
+    self, Action, BranchPlan, Evidence, Memory, Observation, Plan, Recalled, Scan, outcome_of, questions,
 };
 use crate::protocol::{Finish, Outcome, Record};
 use futures_util::future::join_all;
@@ -167,6 +167,24 @@ impl Resolver {
         engine.members.iter().find(|member| member.name == name).map(|member| (engine, member))
     }
 
+    /// Reads the witnesses of branches that recovery would ask about, and plans with what they say. Inserts no fence
+    /// and changes nothing: where no witness is visible, recovery still has to ask.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any point.
+    pub async fn examine(&self, view: &mut View) -> Plan {
+        let plan = self.plan(&view.observation);
+        let asked = plan.branches().filter(|branch| branch.action == Action::Ask).map(|branch| async move {
+            let participant = self.participant(branch.participant)?;
+            let found = participant.ask(&branch.id, Question::Look).await.ok()?;
+            Some((branch.id, evidence(found)))
+        });
+        for (id, evidence) in join_all(asked).await.into_iter().flatten() {
+            view.observation.heard(id, evidence);
+        }
+        self.plan(&view.observation)
+    }
+
     /// What is to be done about what was seen.
     pub fn plan(&self, observation: &Observation) -> Plan {
         recovery::plan(&self.store, observation)
@@ -181,7 +199,8 @@ impl Resolver {
     /// # Cancel safety
     /// May be dropped at any point: the next pass finds what is left.
     pub async fn sweep(&self, progress: &(dyn Fn(&BranchPlan) + Sync)) -> Pass {
-        let mut pass = self.sweep_branches(progress).await;
+        let _alone = self.alone().await;
+        let mut pass = self.pass(progress).await;
         pass.unsettled = self.settle_earlier(&mut pass.view, &pass.left).await;
         if pass.unsettled.iter().any(|one| one.hindrance == Hindrance::Contradiction) {
             pass.left = self.plan(&pass.view.observation);
@@ -197,6 +216,19 @@ impl Resolver {
     /// # Panics
     /// As [`sweep`](Self::sweep).
     pub(crate) async fn sweep_branches(&self, progress: &(dyn Fn(&BranchPlan) + Sync)) -> Pass {
+        let _alone = self.alone().await;
+        self.pass(progress).await
+    }
+
+    /// A bridge makes one pass at a time.
+    async fn alone(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        match &self.store {
+            Store::Live(engine) => Some(engine.passing.lock().await),
+            Store::Locked(_) | Store::Offline(_) => None,
+        }
+    }
+
+    async fn pass(&self, progress: &(dyn Fn(&BranchPlan) + Sync)) -> Pass {
         let journal = self.store.journal().expect("a resolver that only reads settles nothing");
         let mut view = self.observe().await;
         self.want_unsettled(&mut view.observation);
@@ -284,19 +316,44 @@ impl Resolver {
             Some(Standing::Running) => return Ok(Outcome::InDoubt),
             Some(Standing::Unsettled(outcome)) => return Ok(outcome),
             // Nothing but this incarnation could have decided it, and it remembers.
-            Some(Standing::Ended) if self.store.recall(id) == recovery::Recalled::Nothing => {
+            Some(Standing::Ended) if self.store.recall(id) == Recalled::Nothing => {
                 return Ok(Outcome::RolledBack);
             }
             Some(Standing::Ended) | None => {}
         }
+        match self.store.recall(id) {
+            Recalled::Decided(_) => return Ok(self.outcome_of_decided(id).await),
+            // Beside a running program its transactions may be at work, but what is recorded is certain.
+            Recalled::Finished | Recalled::OnePhase => return Ok(Outcome::Committed),
+            Recalled::Unsure | Recalled::Nothing => {}
+        }
         let (mut answers, mut held) = self.ask_all(id).await;
         if held && self.store.journal().is_some() {
             // Still prepared: a pass rolls it back, since no decision exists.
-            self.sweep_branches(&|_| {}).await;
+            let pass = self.sweep_branches(&|_| {}).await;
+            if let (Store::Live(engine), false) = (&self.store, pass.is_complete()) {
+                engine.kick_resolver();
+            }
             (answers, held) = self.ask_all(id).await;
         }
         tracing::debug!(%id, ?answers, held, "participants were asked for the outcome");
         outcome_of(&self.store, id, &answers).ok_or_else(|| unknown(id))
+    }
+
+    /// A decision is a commit, unless a branch was ended against it. What would need a fence is in doubt to who only
+    /// reads.
+    async fn outcome_of_decided(&self, id: TransactionId) -> Outcome {
+        let plan = match &self.store {
+            Store::Live(engine) if engine.found.last().damaged.contains(&id) => return Outcome::Damaged,
+            Store::Live(_) => return Outcome::Committed,
+            Store::Locked(_) => self.sweep_branches(&|_| {}).await.left,
+            Store::Offline(_) => self.examine(&mut self.observe().await).await,
+        };
+        match plan.transactions.into_iter().find(|transaction| transaction.id == id) {
+            Some(one) if one.outcome == Outcome::Damaged => Outcome::Damaged,
+            Some(one) if one.branches.iter().any(|branch| branch.action == Action::Ask) => Outcome::InDoubt,
+            Some(_) | None => Outcome::Committed,
+        }
     }
 
     /// Puts the fence question to every participant of a transaction's incarnation: the answers, and whether one of

@@ -24,10 +24,20 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// # Panics
 /// When it does not come true within 30 seconds.
-pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+pub async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
+    eventually_or(what, condition, String::new).await;
+}
+
+/// Waits for a condition, and has more to say when it does not come true.
+///
+/// # Panics
+/// When it does not come true within 30 seconds.
+pub async fn eventually_or(what: &str, mut condition: impl AsyncFnMut() -> bool, instead: impl FnOnce() -> String) {
     let deadline = Instant::now() + PATIENCE;
     while !condition().await {
-        assert!(Instant::now() < deadline, "{what} did not come true");
+        if Instant::now() > deadline {
+            panic!("{what}: did not come true. {}", instead());
+        }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -175,7 +185,7 @@ impl Side {
         chain.contains("lock timeout") || chain.contains("Lock wait timeout")
     }
 
-    /// What of this world is prepared there, as the server lists it.
+    /// What of this world is prepared there, as the server names it, in order.
     pub async fn prepared(&self) -> Vec<String> {
         let ours = format!("hf1.{}.", self.node);
         let (sql, column, ours) = match self.flavor() {
@@ -185,7 +195,10 @@ impl Side {
         };
         let rows = self.query(sql).await;
         let names = rows.into_iter().filter_map(|mut row| row.swap_remove(column));
-        names.filter(|name| name.to_ascii_lowercase().contains(&ours)).collect()
+        let mut names: Vec<_> = names.filter(|name| name.to_ascii_lowercase().contains(&ours)).collect();
+        // No server promises an order.
+        names.sort();
+        names
     }
 
     /// The kinds of the witness rows of a transaction.

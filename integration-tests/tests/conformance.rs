@@ -62,6 +62,7 @@ conformance! {
     a_fence_stops_a_late_branch
     a_fence_and_a_branch_have_one_winner
     finished_from_outside
+    finishing_what_is_gone_disturbs_nobody
     unknown_branches_are_unknown
     sessions_are_ended_by_name
     an_ended_session_leaves_its_promise

@@ -8,7 +8,11 @@ use integration_tests::application::Application;
 use integration_tests::each_pair;
 use integration_tests::proxy::On;
 use integration_tests::servers::Flavor;
-use integration_tests::world::{Home, ORDERS, Program, Side, World, eventually, insert, insert_at, settled};
+use integration_tests::world::{
+    Home, ORDERS, Program, Side, World, eventually, eventually_or, insert, insert_at, settled,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Every bit of phase two gets its own way to fail, and commit() says *committed* each time.
 async fn fails_and_commits(world: &World, sections: &str, faults: &[(&str, fn(On) -> integration_tests::proxy::Rule)]) {
@@ -254,30 +258,39 @@ each_pair! {
         assert!(refused.chain().contains(&std::process::id().to_string()), "it names the holder: {}", refused.chain());
         let lists = || world.sides().map(|side| side.proxy.count(side.words().list));
         let before = lists();
-        let workers = (0..8).map(|worker| {
-            let bridge = bridge.clone();
+        let enough = move |now: [usize; 2]| now[0] >= before[0] + 20 && now[1] >= before[1] + 20;
+        let stop = Arc::new(AtomicBool::new(false));
+        let workers: Vec<_> = (0..8).map(|worker| {
+            let (bridge, stop) = (bridge.clone(), stop.clone());
             tokio::spawn(async move {
-                for round in 0..25 {
-                    let committed = insert(&bridge, worker * 25 + round).await.commit().await.unwrap();
+                let mut rounds = 0;
+                while rounds < 25 || !stop.load(Ordering::Relaxed) {
+                    let committed = insert(&bridge, worker * 100_000 + rounds).await.commit().await.unwrap();
                     assert!(committed.pending.is_empty(), "{committed:?}");
+                    rounds += 1;
                 }
+                rounds
             })
-        });
-        for worker in workers.collect::<Vec<_>>() {
-            worker.await.unwrap();
+        }).collect();
+        eventually("twenty passes ran meanwhile", async || {
+            enough(lists()) || workers.iter().any(tokio::task::JoinHandle::is_finished)
+        }).await;
+        stop.store(true, Ordering::Relaxed);
+        let mut all = Vec::new();
+        for (worker, task) in (0..).zip(workers) {
+            all.extend((0..task.await.unwrap()).map(|round| worker * 100_000 + round));
         }
-        let after = lists();
-        assert!(after[0] > before[0] + 5 && after[1] > before[1] + 5, "passes ran meanwhile: {before:?} {after:?}");
+        assert!(enough(lists()) && all.len() >= 200);
         let status = bridge.status();
         assert_eq!((status.damaged, status.running), (0, 0));
-        let all: Vec<i32> = (0..200).collect();
         assert_eq!((world.ledger.keys().await, world.orders.keys().await), (all.clone(), all));
         world.nothing_is_prepared().await;
         // What only looks may look, and finds nothing to do.
         let reader = Resolver::read(world.config("")).unwrap();
         assert!(reader.holder().is_some());
         let view = reader.observe().await;
-        assert!(reader.plan(&view.observation).work().next().is_none());
+        let plan = reader.plan(&view.observation);
+        assert!(plan.work().next().is_none(), "{plan:#?}");
         reader.close().await.unwrap();
     }
 
@@ -367,10 +380,12 @@ each_pair! {
                 assert_eq!(settled(&bridge, rolled_back).await, Outcome::RolledBack);
                 world.is_on_both(decided).await;
                 world.is_nowhere(undecided).await;
-                eventually("all is well", async || {
+                let is_well = || {
                     let status = bridge.status();
                     status.in_doubt == 0 && status.participants.iter().all(|one| one.reachable)
-                }).await;
+                };
+                let what = format!("{name} at {}: all is well", side.name);
+                eventually_or(&what, async || is_well(), || format!("{:#?}", bridge.status())).await;
                 assert_eq!(bridge.status().damaged, 0);
                 bridge.close().await.unwrap();
             }

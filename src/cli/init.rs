@@ -1,11 +1,14 @@
 //! `handfast init`: the journal's directory, and the tables that the participants need.
 
+use super::args::Format;
 use super::exit::Exit;
 use super::output::Output;
 use crate::Config;
 use crate::error::Result;
 use crate::journal::Journal;
-use crate::participant;
+use crate::participant::{self, Participant};
+use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Creates what is missing and leaves alone what is there; with `print` only shows the SQL.
 ///
@@ -14,24 +17,55 @@ use crate::participant;
 pub async fn run(config: &Config, print: bool, output: &mut Output) -> Result<Exit> {
     let participants = participant::from_config(config)?;
     if print {
-        for one in &participants {
-            output.text(&format!("-- {} ({})\n{}\n", one.name(), one.kind(), one.setup_sql().trim_end()));
-        }
+        show(&participants, output);
         return Ok(Exit::Clean);
     }
     let journal = Journal::create_if_absent(&config.journal)?;
-    output.text(&format!("journal {journal} in {}\n", config.journal.directory.display()));
-    let mut failed = None;
+    let directory = config.journal.directory.display();
+    let mut text = format!("journal {journal} in {directory}\n");
+    let (mut exit, mut ready) = (Exit::Clean, Vec::new());
     for one in &participants {
-        match one.init().await {
-            Ok(lineage) => output.text(&format!("{} ({}): lineage {lineage}\n", one.name(), one.kind())),
+        let result = one.init().await.map_err(|error| error.at(one.name()));
+        one.close().await;
+        match &result {
+            Ok(lineage) => text += &format!("{} ({}): ready, lineage {lineage}\n", one.name(), one.kind()),
             Err(error) => {
-                let error = error.at(one.name());
                 eprintln!("handfast: {}", error.chain());
-                failed = failed.max(Some(Exit::of(&error)));
+                exit = exit.max(Exit::of(error));
             }
         }
-        one.close().await;
+        ready.push(json!({
+            "name": one.name().as_str(),
+            "kind": one.kind(),
+            "lineage": result.as_ref().ok().map(ToString::to_string),
+            "cause": result.as_ref().err().map(crate::Error::chain),
+        }));
     }
-    Ok(failed.unwrap_or_default())
+    match output.format() {
+        Format::Text => output.text(&text),
+        Format::Json => output.json(&json!({
+            "schema": 1,
+            "status": exit.as_str(),
+            "journal": { "id": journal.to_string(), "directory": directory.to_string() },
+            "participants": ready,
+        })),
+    }
+    Ok(exit)
+}
+
+fn show(participants: &[Arc<dyn Participant>], output: &mut Output) {
+    match output.format() {
+        Format::Text => {
+            for one in participants {
+                output.text(&format!("-- {} ({})\n{}\n", one.name(), one.kind(), one.setup_sql().trim_end()));
+            }
+        }
+        Format::Json => {
+            let one = |one: &Arc<dyn Participant>| -> Value {
+                json!({ "name": one.name().as_str(), "kind": one.kind(), "sql": one.setup_sql() })
+            };
+            let all: Vec<_> = participants.iter().map(one).collect();
+            output.json(&json!({ "schema": 1, "status": Exit::Clean.as_str(), "participants": all }));
+        }
+    }
 }

@@ -9,6 +9,7 @@ use crate::journal::format::Entry;
 use crate::journal::{self, Offline, OfflineEntry, Verdict};
 use crate::protocol::{Absence, Record};
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// Reads the journal and tells how it is.
 ///
@@ -22,26 +23,31 @@ pub fn run(config: &JournalConfig, command: JournalCommand, output: &mut Output)
         JournalCommand::Dump => Some(&found.entries),
     };
     match output.format() {
-        Format::Text => output.text(&text(&found, entries)),
+        Format::Text => output.text(&text(&found, &config.directory, entries)),
         Format::Json => output.json(&object(&found, exit, entries)),
     }
     Ok(exit)
 }
 
-fn text(found: &Offline, entries: Option<&Vec<OfflineEntry>>) -> String {
+fn text(found: &Offline, directory: &Path, entries: Option<&Vec<OfflineEntry>>) -> String {
     let mut text = String::new();
     for entry in entries.into_iter().flatten() {
         text += &format!("{}:{:<8} {:<8} {}\n", entry.file, entry.offset, standing(entry), describe(&entry.entry));
     }
     let id = found.journal.map_or_else(|| String::from("(unknown)"), |id| id.to_string());
-    let open = found.image.open_decisions().len();
-    let (committed, incarnations) = (found.image.committed_count(), found.image.incarnations().len());
-    text += &format!("journal {id}: {incarnations} openings, {committed} commits, {open} decisions open\n");
+    let openings = count(found.image.incarnations().len() as u64, "opening");
+    let commits = count(found.image.committed_count(), "commit");
+    let open = count(found.image.open_decisions().len() as u64, "open decision");
+    text += &format!("journal {id} in {}: {openings}, {commits}, {open}\n", directory.display());
     if !found.in_doubt.is_empty() {
-        text +=
-            &format!("{} records are beyond the last synced mark: opening makes them durable\n", found.in_doubt.len());
+        let records = count(found.in_doubt.len() as u64, "record");
+        text += &format!("{records} beyond the last synced mark: opening the journal makes that durable\n");
     }
     text + &verdict(&found.verdict) + "\n"
+}
+
+fn count(number: u64, of: &str) -> String {
+    format!("{number} {of}{}", if number == 1 { "" } else { "s" })
 }
 
 fn verdict(verdict: &Verdict) -> String {
@@ -60,6 +66,8 @@ fn standing(entry: &OfflineEntry) -> &'static str {
     match (entry.salvaged, entry.durable) {
         (true, _) => "salvaged",
         (false, true) => "durable",
+        // It says something of others, and nothing depends on it.
+        (false, false) if entry.entry == Entry::Mark => "-",
         (false, false) => "in doubt",
     }
 }

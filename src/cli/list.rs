@@ -13,12 +13,9 @@ use crate::resolver::Resolver;
 /// When the journal cannot be read.
 pub async fn run(config: Config, output: &mut Output) -> Result<Exit> {
     let resolver = Resolver::read(config)?;
-    if let Some(holder) = resolver.holder() {
-        eprintln!("handfast: the application is running ({holder}): what it is at work on is its own");
-    }
-    let view = resolver.observe().await;
-    let plan = resolver.plan(&view.observation);
-    let report = Report::of_look(&view, &plan);
+    let mut view = resolver.observe().await;
+    let plan = resolver.examine(&mut view).await;
+    let report = Report::of_look(&view, &plan).in_use_by(resolver.holder());
     output.report(&report);
     resolver.close().await?;
     Ok(report.status)

@@ -35,11 +35,14 @@ pub fn main() -> ExitCode {
     let result = runtime
         .map_err(|error| Error::new(ErrorKind::Setup, "the system gives no threads").because(error))
         .and_then(|runtime| runtime.block_on(run(args, &mut output)));
-    let exit = result.unwrap_or_else(|error| {
-        eprintln!("handfast: {}", error.chain());
-        Exit::of(&error)
-    });
-    output.finish(exit).into()
+    let (exit, error) = match result {
+        Ok(exit) => (exit, None),
+        Err(error) => {
+            eprintln!("handfast: {}", error.chain());
+            (Exit::of(&error), Some(error.chain()))
+        }
+    };
+    output.finish(exit, error).into()
 }
 
 async fn run(args: Args, output: &mut Output) -> Result<Exit> {

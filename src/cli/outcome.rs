@@ -16,7 +16,10 @@ use crate::resolver::Resolver;
 /// When the journal cannot be read.
 pub async fn run(config: Config, id: TransactionId, output: &mut Output) -> Result<Exit> {
     let outcome = match find(config, id).await {
-        Ok(outcome) => Some(outcome),
+        Ok((outcome, holder)) => {
+            explain(outcome, holder);
+            Some(outcome)
+        }
         Err(error) if error.kind() == ErrorKind::Unknown => {
             eprintln!("handfast: {error}");
             None
@@ -28,16 +31,31 @@ pub async fn run(config: Config, id: TransactionId, output: &mut Output) -> Resu
     Ok(report.status)
 }
 
-async fn find(config: Config, id: TransactionId) -> Result<Outcome> {
+/// Says on stderr what one word cannot.
+fn explain(outcome: Outcome, holder: Option<String>) {
+    match (outcome, holder) {
+        (Outcome::InDoubt, Some(holder)) => {
+            eprintln!("handfast: {holder} has the journal and may be at work on it: ask again in a moment");
+        }
+        (Outcome::InDoubt, None) => {
+            eprintln!("handfast: not every participant could be asked: `handfast list` says which, then ask again");
+        }
+        (Outcome::Damaged, _) => eprintln!("handfast: a person is needed: `handfast list` shows what is known"),
+        (Outcome::Committed | Outcome::RolledBack, _) => {}
+    }
+}
+
+/// The outcome, and who has the journal.
+async fn find(config: Config, id: TransactionId) -> Result<(Outcome, Option<String>)> {
     let reader = Resolver::read(config.clone())?;
-    let in_use = reader.holder().is_some();
+    let holder = reader.holder();
     let outcome = reader.outcome(id).await;
     reader.close().await?;
-    if in_use || !matches!(outcome, Ok(Outcome::InDoubt)) {
-        return outcome;
+    if holder.is_some() || !matches!(outcome, Ok(Outcome::InDoubt)) {
+        return outcome.map(|outcome| (outcome, holder));
     }
     let resolver = Resolver::open(config)?;
     let outcome = resolver.outcome(id).await;
     resolver.close().await?;
-    outcome
+    outcome.map(|outcome| (outcome, None))
 }

@@ -65,9 +65,9 @@ impl Output {
 
     /// The exit code in the end. A program that asked for JSON gets its object even if the command failed before it
     /// had anything to report.
-    pub(super) fn finish(mut self, exit: Exit) -> Exit {
-        if self.format == Format::Json && !self.wrote && exit != Exit::Usage {
-            self.report(&Report::without_a_look(exit));
+    pub(super) fn finish(mut self, exit: Exit, error: Option<String>) -> Exit {
+        if self.format == Format::Json && !self.wrote {
+            self.report(&Report::without_a_look(exit, error));
         }
         match self.failed {
             Some(error) => {

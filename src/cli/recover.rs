@@ -2,13 +2,12 @@
 
 use super::exit::Exit;
 use super::output::Output;
-use super::report::Report;
+use super::report::{Course, Report};
 use crate::Config;
 use crate::error::Result;
-use crate::protocol::recovery::{BranchPlan, Plan, TransactionPlan};
+use crate::protocol::recovery::BranchPlan;
 use crate::resolver::{Hindrance, Pass, Resolver};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -30,27 +29,20 @@ pub async fn run(config: Config, output: &mut Output) -> Result<Exit> {
         bar.inc(1);
     };
     let deadline = Instant::now() + PATIENCE;
-    let mut found = BTreeMap::new();
+    let mut course = Course::default();
     let last = loop {
         let pass = resolver.sweep(&progress).await;
-        remember(&mut found, &pass.found);
+        course.add(&pass);
         if !worth_another(&pass) || Instant::now() > deadline {
             break pass;
         }
         sleep(PAUSE).await;
     };
     bar.finish_and_clear();
-    let report = Report::of_recovery(&last.view, found.into_values(), &last.left).and_unsettled(&last.unsettled);
+    let report = Report::of_recovery(&last, &course).and_unsettled(&last.unsettled);
     output.report(&report);
     resolver.close().await?;
     Ok(report.status)
-}
-
-/// What was to be done when a transaction was first seen.
-fn remember(found: &mut BTreeMap<crate::id::TransactionId, TransactionPlan>, plan: &Plan) {
-    for transaction in &plan.transactions {
-        found.entry(transaction.id).or_insert_with(|| transaction.clone());
-    }
 }
 
 /// A participant that cannot be reached is reported at once; what waits for a session to end is worth a little time.

@@ -298,10 +298,6 @@ impl Committer<'_> {
                 Work::Batch(batch) => self.commit(batch)?,
                 Work::Space => {}
             }
-            // A batch that waits already will carry the mark by itself.
-            if self.shared.state().queue.is_empty() {
-                self.writer.mark()?;
-            }
             self.prepare_spare();
         }
         self.writer.finish()
@@ -343,9 +339,8 @@ impl Committer<'_> {
         if batch.is_empty() {
             return Ok(());
         }
-        if let Err(error) = self.writer.flush() {
-            // The failure is known before anybody is answered: who asks for the reason finds it.
-            self.shared.fail(&error.to_string());
+        let flushed = self.writer.flush();
+        if let Err(error) = self.told(flushed) {
             answer(batch, false);
             return Err(error);
         }
@@ -356,18 +351,28 @@ impl Committer<'_> {
                 assert!(state.in_flight.remove(&id), "it was in flight until now");
             }
         }
+        let others_wait = state.forced > 0;
         drop(state);
+        // Before anybody acts on the answer: whoever reads the journal of a program that was killed right then finds
+        // that the decision was known to be durable. A batch that waits already will say so by itself.
+        let marked = if others_wait { Ok(()) } else { self.writer.mark() };
+        let marked = self.told(marked);
         answer(batch, true);
-        Ok(())
+        marked
+    }
+
+    /// Tells a failure to all who ask, before anybody is answered because of it.
+    fn told(&self, result: io::Result<()>) -> io::Result<()> {
+        if let Err(error) = &result {
+            self.shared.fail(&error.to_string());
+        }
+        result
     }
 
     /// Goes on in another segment. A snapshot holds the noted records that wait already: they are dropped.
     fn make_room(&mut self, room: usize, batch: &mut Vec<Request>) -> io::Result<()> {
         let result = if self.writer.wants_compaction() { self.compact(room, batch) } else { self.writer.rotate(room) };
-        if let Err(error) = &result {
-            self.shared.fail(&error.to_string());
-        }
-        result
+        self.told(result)
     }
 
     fn compact(&mut self, room: usize, batch: &mut Vec<Request>) -> io::Result<()> {

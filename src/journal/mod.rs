@@ -30,10 +30,10 @@
 //!
 //! # What is durable before what
 //!
-//! *Appending.* A batch of frames is written behind the last one and synced; then it counts in the image, then its
-//! waiters are answered. Length and blocks of the file were durable before, so that the sync writes data and nothing
-//! else, and cannot meet a full disk. When no other batch waits, a *mark* is written (not synced) that says how far
-//! the segment is durable; else the next batch says so, since every frame carries its *synced-through*.
+//! *Appending.* A batch of frames is written behind the last one and synced; then it counts in the image. When no other
+//! batch waits, a *mark* is written (not synced) that says how far the segment is durable; else the next batch says so,
+//! since every frame carries its *synced-through*. Then the waiters are answered. Length and blocks of the file were
+//! durable before, so that the sync writes data and nothing else, and cannot meet a full disk.
 //!
 //! *Rotation.* The next segment is made under a temporary name, zeros and all, while half of the current one is still
 //! free. When it is needed: its header is written and synced; it is renamed; the directory is synced; the current

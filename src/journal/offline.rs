@@ -57,6 +57,8 @@ pub struct Offline {
     pub in_use: bool,
     /// Who took the lock last, and may or may not still have it.
     pub holder: Option<String>,
+    /// The incarnation that opened the journal last, as the last segment's header says.
+    pub latest_incarnation: Option<Incarnation>,
 }
 
 /// Reads the journal in a directory.
@@ -115,6 +117,7 @@ fn read_chains(storage: &dyn Storage) -> Result<Offline> {
 fn read_chain(storage: &dyn Storage, links: &[Link], lock: LockText) -> Result<Offline> {
     let journal = journal_of(links);
     let mut found = Offline::empty(Some(journal), Verdict::Clean, lock);
+    found.latest_incarnation = links.last().map(|link| link.header.incarnation);
     let mut live = Image::new(journal);
     let verdict = walk(storage, links, &mut |visited| {
         live.apply_entry(&visited.placed.entry)?;
@@ -163,15 +166,8 @@ impl Offline {
             verdict,
             in_use: false,
             holder: lock.holder,
+            latest_incarnation: None,
         }
-    }
-
-    /// The incarnation that opened the journal last.
-    pub fn latest_incarnation(&self) -> Option<Incarnation> {
-        self.entries.iter().rev().find_map(|found| match &found.entry {
-            Entry::Header(header) => Some(header.incarnation),
-            _ => None,
-        })
     }
 
     /// Whether the journal may hold a decision of this transaction that is not known to be durable.

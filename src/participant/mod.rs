@@ -7,6 +7,7 @@
 
 pub mod memory;
 pub mod mysql;
+mod pool;
 pub mod postgres;
 pub mod witness;
 
@@ -189,10 +190,11 @@ pub trait Participant: Send + Sync + 'static {
     /// All prepared branches there, ours and foreign: the whole list or an error, never a part.
     fn list(&self) -> BoxFuture<'_, Result<Vec<Sighting>>>;
 
-    /// Commits a prepared branch from outside. [`Finish::Done`] is a positive answer of the server.
+    /// Commits a prepared branch from outside; a session that still holds it is one that nobody uses any more, and is
+    /// ended where it is in the way. [`Finish::Done`] is a positive answer of the server.
     fn commit<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>>;
 
-    /// Rolls a prepared branch back from outside. [`Finish::Done`] is a positive answer of the server.
+    /// Rolls a prepared branch back from outside, as [`commit`](Self::commit) commits it.
     fn roll_back<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>>;
 
     /// Asks the witness table about a branch. An error is no answer.

@@ -64,7 +64,7 @@ impl Memory for Store {
             Self::Live(_) => self.standing(id) == Some(Standing::Running),
             Self::Locked(_) => false,
             // Whoever holds the journal may be at work on anything of its incarnation.
-            Self::Offline(offline) => offline.in_use && offline.latest_incarnation() == Some(id.incarnation),
+            Self::Offline(offline) => offline.in_use && offline.latest_incarnation == Some(id.incarnation),
         }
     }
 

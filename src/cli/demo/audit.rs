@@ -3,6 +3,7 @@
 use super::answers::{self, Noted, Shape};
 use super::chaos::Kills;
 use super::stage::Stage;
+use crate::cli::exit::Exit;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::TransactionId;
 use crate::participant::Sighted;
@@ -18,6 +19,9 @@ use tokio::time::Instant;
 /// What came of it all. Every number is counted from the databases and the answers written down.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
+    schema: u32,
+    /// `clean` or `damaged`.
+    status: Exit,
     seed: u64,
     servers: String,
     transactions: usize,
@@ -62,11 +66,14 @@ impl Summary {
         summary.left_prepared = left_prepared(&resolver).await?;
         summary.money_missing = Stage::money() - money(stage).await?;
         resolver.close().await?;
+        summary.status = if summary.is_clean() { Exit::Clean } else { Exit::Damaged };
         Ok(summary)
     }
 
     fn empty(stage: &Stage, seed: u64, kills: Kills, transactions: usize) -> Self {
         Self {
+            schema: 1,
+            status: Exit::Clean,
             seed,
             servers: stage.describe(),
             transactions,
@@ -86,8 +93,12 @@ impl Summary {
         }
     }
 
-    /// Whether nothing was lost, invented or left behind.
-    pub fn is_clean(&self) -> bool {
+    /// Clean when nothing was lost, invented or left behind.
+    pub fn status(&self) -> Exit {
+        self.status
+    }
+
+    fn is_clean(&self) -> bool {
         let wrong = self.atomicity_violations
             + self.lost_acknowledged_commits
             + self.false_rollbacks

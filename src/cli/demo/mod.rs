@@ -50,7 +50,7 @@ async fn play(args: &DemoArgs, output: &mut Output) -> Result<Exit> {
         Format::Text => output.text(&summary.to_string()),
         Format::Json => output.json(&summary),
     }
-    Ok(if summary.is_clean() { Exit::Clean } else { Exit::Damaged })
+    Ok(summary.status())
 }
 
 fn progress(seconds: u64) -> ProgressBar {

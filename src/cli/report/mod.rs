@@ -4,10 +4,12 @@
 //! {
 //!   "schema": 1,
 //!   "status": "in_doubt",
+//!   "error": null,
+//!   "in_use_by": null,
 //!   "participants": [{"name": "ledger", "kind": "postgres", "reachable": true, "server": "..", "prepared": 1, "cause": null}],
-//!   "transactions": [{"id": "hf1...", "decision": "commit", "outcome": "committed", "action": "commit",
+//!   "transactions": [{"id": "hf1...", "decision": "commit", "outcome": "committed", "action": "commit", "done": false,
 //!     "branches": [{"participant": "ledger", "gid": "hf1...", "state": "prepared", "evidence": "not_asked",
-//!       "action": "commit", "why": "..", "age_seconds": 12}]}],
+//!       "action": "commit", "done": false, "why": "..", "age_seconds": 12}]}],
 //!   "foreign": [{"participant": "ledger", "gid": "..", "age_seconds": 7}],
 //!   "unsettled": [{"incarnation": "9f3c2a7b11d0e842", "opened_at_ms": 1700000000000, "why": ".."}]
 //! }
@@ -16,22 +18,24 @@
 //! `unsettled` is there only when `recover` found such openings.
 //!
 //! `status` is one of `clean`, `in_doubt`, `unreachable`, `damaged`, `refused`, `corrupt`, and says what the exit code
-//! says. What is not known is `null`, never a zero or an empty list: `prepared` of a participant that did not give its
+//! says; a mistake in arguments or configuration is `usage`. `error` says why a command came to nothing, as stderr
+//! does. An `action` that is `done` was carried out by this very command; `state` is how the branch was found before.
+//! What is not known is `null`, never a zero or an empty list: `prepared` of a participant that did not give its
 //! whole list, `age_seconds` where a server does not tell. Keys may be added within a schema; none changes its meaning.
 
+mod build;
 mod text;
+
+pub use build::Course;
 
 use super::exit::Exit;
 use crate::error::Error;
-use crate::id::{BranchId, ParticipantName, TransactionId};
-use crate::participant::{Sighted, Sighting};
+use crate::id::TransactionId;
 use crate::protocol::Outcome;
-use crate::protocol::recovery::{Action, BranchPlan, Plan, TransactionPlan};
-use crate::resolver::{Hindrance, Seen, Unsettled, View};
-use serde::Serialize;
-use std::collections::HashMap;
+use crate::protocol::recovery::{Action, Evidence, History, Sighting};
+use crate::resolver::Unsettled;
+use serde::{Serialize, Serializer};
 use std::io::{self, Write};
-use std::time::Duration;
 
 /// The version of the JSON object.
 const SCHEMA: u32 = 1;
@@ -42,6 +46,10 @@ pub struct Report {
     schema: u32,
     /// The most pressing of all that follows.
     pub status: Exit,
+    /// Why the command came to nothing, if it did.
+    pub error: Option<String>,
+    /// Who has the journal, where it was only read: what that process is at work on is its own.
+    pub in_use_by: Option<String>,
     /// The participants, in the order in which they were given.
     pub participants: Vec<Participant>,
     /// Transactions of this journal that are open, prepared somewhere or asked for.
@@ -51,6 +59,9 @@ pub struct Report {
     /// Earlier openings of the journal of which something may still move. Only a recovery asks for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unsettled: Vec<EarlierOpening>,
+    /// Whether this is about what was done, not about what would be.
+    #[serde(skip)]
+    recovery: bool,
 }
 
 /// An earlier opening of the journal that is not settled.
@@ -62,6 +73,9 @@ pub struct EarlierOpening {
     pub opened_at_ms: u64,
     /// What is in the way.
     pub why: String,
+    /// What that means for the exit code.
+    #[serde(skip)]
+    pub exit: Exit,
 }
 
 /// A participant as one look found it.
@@ -84,17 +98,22 @@ pub struct Participant {
     pub exit: Exit,
 }
 
-/// A transaction and what is to be done about it.
+/// A transaction and what is to be done about it, or was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Transaction {
     /// Its id.
     pub id: String,
     /// What the journal says: `commit`, `one_phase`, `none`, or why there is none to tell.
-    pub decision: &'static str,
-    /// How it ended or will end: `committed`, `rolled_back`, `in_doubt`, `damaged`.
-    pub outcome: &'static str,
+    #[serde(serialize_with = "decision")]
+    pub decision: History,
+    /// How it ended or will end: `committed`, `rolled_back`, `in_doubt`, `damaged`; `unknown` to this journal.
+    #[serde(serialize_with = "outcome")]
+    pub outcome: Option<Outcome>,
     /// The most pressing of its branches' actions.
-    pub action: &'static str,
+    #[serde(serialize_with = "action")]
+    pub action: Action,
+    /// Whether that was done, and nothing is left to do.
+    pub done: bool,
     /// Its branches.
     pub branches: Vec<Branch>,
     /// What it means for the exit code.
@@ -109,12 +128,17 @@ pub struct Branch {
     pub participant: String,
     /// What its server calls it.
     pub gid: String,
-    /// What the server's list shows: `prepared`, `not_prepared`, `not_scanned`, `other_data`.
-    pub state: &'static str,
+    /// What the server's list showed: `prepared`, `not_prepared`, `not_scanned`, `other_data`.
+    #[serde(serialize_with = "sighting")]
+    pub state: Sighting,
     /// What its witness proves.
-    pub evidence: &'static str,
+    #[serde(serialize_with = "evidence")]
+    pub evidence: Evidence,
     /// What is to be done.
-    pub action: &'static str,
+    #[serde(serialize_with = "action")]
+    pub action: Action,
+    /// Whether that was done.
+    pub done: bool,
     /// Why.
     pub why: String,
     /// How long it has been prepared by the server's clock, in seconds, where the server tells.
@@ -132,70 +156,22 @@ pub struct Foreign {
     pub age_seconds: Option<u64>,
 }
 
-/// How long branches have been prepared, by participant and by what the server calls them.
-#[derive(Debug, Default)]
-pub struct Ages(HashMap<(ParticipantName, String), u64>);
-
-impl Ages {
-    /// Takes over a participant's list.
-    pub fn add(&mut self, participant: ParticipantName, sightings: &[Sighting]) {
-        for sighting in sightings {
-            let gid = match &sighting.branch {
-                Sighted::Ours(id) => id.to_string(),
-                Sighted::Foreign(text) => text.clone(),
-            };
-            if let Some(age) = sighting.age {
-                self.0.insert((participant, gid), age.as_secs());
-            }
-        }
-    }
-
-    fn of(&self, participant: ParticipantName, gid: &str) -> Option<u64> {
-        self.0.get(&(participant, gid.to_owned())).copied()
-    }
-}
-
 impl Report {
     /// A report whose status is the most pressing of its parts'.
     pub fn new(participants: Vec<Participant>, transactions: Vec<Transaction>, foreign: Vec<Foreign>) -> Self {
         let exits = participants.iter().map(|one| one.exit).chain(transactions.iter().map(|one| one.exit));
         let status = exits.max().unwrap_or_default();
-        Self { schema: SCHEMA, status, participants, transactions, foreign, unsettled: Vec::new() }
-    }
-
-    /// A report about a plan.
-    pub fn of_plan(participants: Vec<Participant>, plan: &Plan, ages: &Ages) -> Self {
-        let transactions = plan.transactions.iter().map(|one| Transaction::new(one, ages)).collect();
-        let foreign = plan.foreign.iter().map(|one| Foreign {
-            participant: one.participant.to_string(),
-            gid: one.gid.clone(),
-            age_seconds: ages.of(one.participant, &one.gid),
-        });
-        Self::new(participants, transactions, foreign.collect())
-    }
-
-    /// A report about what one look showed, and what recovery would do.
-    pub fn of_look(view: &View, plan: &Plan) -> Self {
-        let mut ages = Ages::default();
-        for seen in &view.participants {
-            ages.add(seen.name, &seen.sightings);
+        Self {
+            schema: SCHEMA,
+            status,
+            error: None,
+            in_use_by: None,
+            participants,
+            transactions,
+            foreign,
+            unsettled: Vec::new(),
+            recovery: false,
         }
-        Self::of_plan(view.participants.iter().map(Participant::new).collect(), plan, &ages)
-    }
-
-    /// A report about a recovery: what was found to be done, and how it stands now.
-    pub fn of_recovery(view: &View, found: impl Iterator<Item = TransactionPlan>, left: &Plan) -> Self {
-        let mut report = Self::of_look(view, left);
-        let found: HashMap<_, _> = found.map(|one| (one.id.to_string(), one)).collect();
-        for (id, first) in &found {
-            match report.transactions.iter_mut().find(|now| now.id == *id) {
-                Some(now) => now.was_to(first),
-                // Settled by an earlier pass: nothing shows it any more.
-                None => report.transactions.push(Transaction::settled(first)),
-            }
-        }
-        report.transactions.sort_by(|one, other| one.id.cmp(&other.id));
-        report
     }
 
     /// A report about one transaction's outcome; `None` when this journal does not know it.
@@ -208,9 +184,10 @@ impl Report {
         };
         let transaction = Transaction {
             id: id.to_string(),
-            decision: if outcome == Some(Outcome::Committed) { "commit" } else { "none" },
-            outcome: outcome.map_or("unknown", outcome_word),
-            action: "nothing",
+            decision: if outcome == Some(Outcome::Committed) { History::Finished } else { History::Undecided },
+            outcome,
+            action: Action::Nothing,
+            done: false,
             branches: Vec::new(),
             exit,
         };
@@ -219,29 +196,31 @@ impl Report {
 
     /// The outcome in a report about one.
     pub fn outcome(&self) -> &'static str {
-        self.transactions.first().map_or("unknown", |one| one.outcome)
+        outcome_word(self.transactions.first().and_then(|one| one.outcome))
     }
 
     /// A report that nothing could be looked at, and why that is.
-    pub fn without_a_look(status: Exit) -> Self {
-        Self { status, ..Self::new(Vec::new(), Vec::new(), Vec::new()) }
+    pub fn without_a_look(status: Exit, error: Option<String>) -> Self {
+        Self { status, error, ..Self::new(Vec::new(), Vec::new(), Vec::new()) }
     }
 
-    /// Adds the earlier openings that are not settled: while there is one, nothing is clean.
-    pub fn and_unsettled(mut self, unsettled: &[Unsettled]) -> Self {
-        for one in unsettled {
-            self.status = self.status.max(match one.hindrance {
-                Hindrance::OutOfReach => Exit::Unreachable,
-                Hindrance::Pending => Exit::InDoubt,
-                Hindrance::Contradiction => Exit::Damaged,
-            });
-            let (incarnation, why) = (one.incarnation.to_string(), one.cause.clone());
-            self.unsettled.push(EarlierOpening { incarnation, opened_at_ms: one.opened_at_ms, why });
-        }
+    /// Says who has the journal.
+    #[must_use]
+    pub fn in_use_by(mut self, holder: Option<String>) -> Self {
+        self.in_use_by = holder;
         self
     }
 
+    /// Adds the earlier openings that are not settled: while there is one, nothing is clean.
+    #[must_use]
+    pub fn and_unsettled(mut self, unsettled: &[Unsettled]) -> Self {
+        self.unsettled.extend(unsettled.iter().map(EarlierOpening::of));
+        let most = self.unsettled.iter().map(|one| one.exit).max().unwrap_or_default();
+        self.at_least(most)
+    }
+
     /// Raises the status, when something else weighs more.
+    #[must_use]
     pub fn at_least(mut self, exit: Exit) -> Self {
         self.status = self.status.max(exit);
         self
@@ -265,80 +244,40 @@ impl Report {
     }
 }
 
-impl Participant {
-    fn new(seen: &Seen) -> Self {
-        Self {
-            name: seen.name.to_string(),
-            kind: seen.kind.to_owned(),
-            reachable: seen.server.is_some(),
-            server: seen.server.clone(),
-            prepared: seen.trouble.is_none().then_some(seen.sightings.len()),
-            cause: seen.trouble.as_ref().map(Error::chain),
-            exit: seen.trouble.as_ref().map_or(Exit::Clean, scan_exit),
-        }
-    }
-}
-
 /// Whatever kept a participant from giving its whole list, what it holds is not known; unless it is refused.
 fn scan_exit(trouble: &Error) -> Exit {
     Exit::of(trouble).max(Exit::Unreachable)
 }
 
-impl Transaction {
-    /// Tells what was done instead of what is left to be done.
-    fn was_to(&mut self, first: &TransactionPlan) {
-        if self.exit == Exit::Clean {
-            self.action = first.action.as_str();
-            for branch in &mut self.branches {
-                let before = first.branches.iter().find(|before| before.id.to_string() == branch.gid);
-                if let Some(before) = before {
-                    branch.action = before.action.as_str();
-                    branch.why.clone_from(&before.why);
-                }
-            }
-        }
-    }
-
-    /// One that was settled, as it was found.
-    fn settled(first: &TransactionPlan) -> Self {
-        Self { exit: Exit::Clean, ..Self::new(first, &Ages::default()) }
-    }
-
-    fn new(plan: &TransactionPlan, ages: &Ages) -> Self {
-        Self {
-            id: plan.id.to_string(),
-            decision: plan.history.decision(),
-            outcome: outcome_word(plan.outcome),
-            action: plan.action.as_str(),
-            branches: plan.branches.iter().map(|one| Branch::new(one, ages)).collect(),
-            exit: exit_of(plan.outcome, plan.action),
-        }
-    }
-}
-
-impl Branch {
-    fn new(plan: &BranchPlan, ages: &Ages) -> Self {
-        let gid = BranchId::to_string(&plan.id);
-        Self {
-            participant: plan.participant.to_string(),
-            state: plan.sighting.as_str(),
-            evidence: plan.evidence.as_str(),
-            action: plan.action.as_str(),
-            why: plan.why.clone(),
-            age_seconds: ages.of(plan.participant, &gid),
-            gid,
-        }
-    }
-}
-
 /// The outcome as a word for people and programs.
-pub fn outcome_word(outcome: Outcome) -> &'static str {
+fn outcome_word(outcome: Option<Outcome>) -> &'static str {
     match outcome {
-        Outcome::Committed => "committed",
-        Outcome::RolledBack => "rolled_back",
-        Outcome::InDoubt => "in_doubt",
-        Outcome::Damaged => "damaged",
+        Some(Outcome::Committed) => "committed",
+        Some(Outcome::RolledBack) => "rolled_back",
+        Some(Outcome::InDoubt) => "in_doubt",
+        Some(Outcome::Damaged) => "damaged",
+        None => "unknown",
     }
+}
+
+fn decision<S: Serializer>(history: &History, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(history.decision())
+}
+
+fn outcome<S: Serializer>(outcome: &Option<Outcome>, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(outcome_word(*outcome))
+}
+
+fn action<S: Serializer>(action: &Action, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(action.as_str())
+}
+
+fn sighting<S: Serializer>(sighting: &Sighting, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(sighting.as_str())
+}
+
+fn evidence<S: Serializer>(evidence: &Evidence, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(evidence.as_str())
 }
 
 /// A transaction is clean when its outcome is certain and nothing is left to be sent or waited for.
@@ -351,17 +290,6 @@ fn exit_of(outcome: Outcome, action: Action) -> Exit {
         _ if action == Action::Damage => Exit::Damaged,
         Outcome::Committed | Outcome::RolledBack if at_rest => Exit::Clean,
         Outcome::Committed | Outcome::RolledBack | Outcome::InDoubt => Exit::InDoubt,
-    }
-}
-
-/// A duration in its largest unit that is not zero: enough to tell a moment from a night.
-fn for_people(seconds: u64) -> String {
-    let age = Duration::from_secs(seconds);
-    match seconds {
-        0..=119 => format!("{seconds} s"),
-        120..=7_199 => format!("{} min", age.as_secs() / 60),
-        7_200..=172_799 => format!("{} h", age.as_secs() / 3_600),
-        _ => format!("{} days", age.as_secs() / 86_400),
     }
 }
 

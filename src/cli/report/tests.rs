@@ -1,5 +1,9 @@
+use super::build::Ages;
 use super::*;
-use crate::protocol::recovery::{Evidence, ForeignBranch, History, Sighting as Seen};
+use crate::id::ParticipantName;
+use crate::participant::{Sighted, Sighting};
+use crate::protocol::recovery::{BranchPlan, ForeignBranch, Plan, Sighting as Seen, TransactionPlan};
+use std::time::Duration;
 
 fn ledger() -> Participant {
     Participant {
@@ -111,7 +115,7 @@ fn the_most_pressing_wins() {
     assert_eq!(report().status, Exit::Unreachable);
     assert_eq!(clean.clone().at_least(Exit::Refused).status, Exit::Refused);
     assert_eq!(report().at_least(Exit::InDoubt).status, Exit::Unreachable);
-    assert_eq!(Report::without_a_look(Exit::Corrupt).status, Exit::Corrupt);
+    assert_eq!(Report::without_a_look(Exit::Corrupt, None).status, Exit::Corrupt);
 }
 
 #[test]
@@ -131,10 +135,4 @@ fn a_transaction_is_clean_when_it_is_certain_and_at_rest() {
     ] {
         assert_eq!(exit_of(outcome, action), exit, "{outcome:?} {action:?}");
     }
-}
-
-#[test]
-fn ages_are_for_people() {
-    let ages = [0, 119, 120, 7_199, 7_200, 172_800].map(for_people);
-    assert_eq!(ages, ["0 s", "119 s", "2 min", "119 min", "2 h", "2 days"]);
 }

@@ -118,6 +118,8 @@ fn d10_a_second_opening_is_refused_and_names_the_holder() {
         assert_eq!(error.kind(), ErrorKind::Refused);
         assert!(error.to_string().contains(&format!("process {} on ", std::process::id())), "{error}");
         assert_eq!(read(path).unwrap().journal, Some(journal.id()), "reading needs no lock");
+        let latest = read(path).unwrap().latest_incarnation;
+        assert_eq!(latest, Some(opening(1).incarnation), "a reader knows whose transactions may be at work");
     }
     journal.close().unwrap();
     Journal::open(&config(&link), opening(2)).unwrap();

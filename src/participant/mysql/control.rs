@@ -1,16 +1,25 @@
 //! The resolver's own connection: one session beside the pool, made anew when it is lost.
 
 use super::error::{self, MyError, NO_SUCH_THREAD, XA_UNKNOWN, explain};
-use super::session::{AsyncPrepare, Connector};
+use super::session::{AsyncPrepare, Connector, Product};
+use super::sighted;
 use super::sql::Sql;
 use super::wire::Wire;
 use crate::error::Result;
-use crate::id::{Incarnation, Lineage, SessionName};
-use mysql_async::Conn;
+use crate::id::{BranchId, Incarnation, Lineage, SessionName};
+use crate::participant::Sighted;
 use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Row};
 use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
+
+/// How long a session is given to end: both servers count in whole seconds.
+const AWAIT_END: Duration = Duration::from_secs(1);
+
+/// How long a session takes to let go of its branch after its name is free: microseconds, unless the server's threads
+/// wait for a processor.
+const LET_GO: Duration = Duration::from_millis(50);
 
 /// The connection, where there is one.
 pub(super) struct Control {
@@ -118,15 +127,11 @@ impl Control {
     ///
     /// On MariaDB, and on MySQL without `xa_detach_on_prepare`, a branch is unknown to everybody else while the session
     /// that prepared it lives; one whose network broke may live for hours (D26).
-    pub(super) async fn finish(
-        &self,
-        doing: &str,
-        statement: &str,
-        session: SessionName,
-    ) -> Result<Result<(), MyError>> {
+    pub(super) async fn finish(&self, doing: &str, statement: &str, branch: &BranchId) -> Result<Result<(), MyError>> {
         let work = async {
             let mut held = self.take().await?;
-            let answer = finish(held.conn(), statement, session, self.limit / 2).await;
+            let product = self.connector.product.get().copied().unwrap_or(Product::MariaDb);
+            let answer = finish(held.conn(), statement, branch, product).await;
             held.keep(&answer);
             Ok(answer)
         };
@@ -203,7 +208,7 @@ pub(super) enum Ended {
 /// Kills a session by its name and waits until it is gone.
 pub(super) async fn kill_and_wait(conn: &mut Conn, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
     match holder(conn, session).await? {
-        Some(holder) => kill_holder(conn, holder, session, wait).await,
+        Some(holder) => kill(conn, holder, session, wait).await,
         None => Ok(Ended::WasNotThere),
     }
 }
@@ -213,24 +218,18 @@ async fn holder(conn: &mut Conn, session: SessionName) -> Result<Option<u64>, My
     Ok(conn.query_first::<Option<u64>, _>(Sql::session_holder(&session)).await?.flatten())
 }
 
-async fn kill_holder(conn: &mut Conn, holder: u64, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
-    kill(conn, holder).await?;
-    await_end(conn, session, wait).await
+async fn kill(conn: &mut Conn, holder: u64, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
+    tell_to_end(conn, holder).await?;
+    // The server frees a session's named locks after it has ended its transaction.
+    Ok(if await_end(conn, session, wait).await? { Ended::Gone } else { Ended::Lingers })
 }
 
-async fn kill(conn: &mut Conn, holder: u64) -> Result<(), MyError> {
+async fn tell_to_end(conn: &mut Conn, holder: u64) -> Result<(), MyError> {
     match conn.query_drop(Sql::kill(holder)).await {
         Err(error) if error::code(&error) != Some(NO_SUCH_THREAD) => Err(error),
         // Killed, or gone by itself.
         _ => Ok(()),
     }
-}
-
-async fn await_end(conn: &mut Conn, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
-    // The server frees a session's named locks after it has ended its transaction.
-    let gone = conn.query_first::<Option<i64>, _>(Sql::await_session(&session, wait)).await?;
-    conn.query_drop(Sql::release_session(&session)).await?;
-    Ok(if gone.flatten() == Some(1) { Ended::Gone } else { Ended::Lingers })
 }
 
 /// Kills all sessions that a query lists, then waits for each: how many there were, and one that is there still.
@@ -248,7 +247,7 @@ async fn end_all(
     };
     let listed: Vec<Row> = conn.query(query).await?;
     for holder in listed.iter().filter_map(|(_, _, holder)| *holder) {
-        kill(conn, holder).await?;
+        tell_to_end(conn, holder).await?;
     }
     for row in &listed {
         await_end(conn, name(row), wait).await?;
@@ -260,23 +259,52 @@ async fn end_all(
     Ok((listed.len(), left.first().map(name)))
 }
 
-/// Finishes a prepared branch, for which its session is ended where that is in the way.
+/// Finishes a prepared branch whose session nobody uses any more, and ends that session if it is in the way.
 ///
-/// The branch is asked for once more after its session's name was looked up: a session that goes by itself may leave
-/// the name to a new one. Only one that still holds the branch then is killed.
-async fn finish(conn: &mut Conn, statement: &str, session: SessionName, wait: Duration) -> Result<(), MyError> {
-    let is_unknown =
-        |answer: &Result<(), MyError>| matches!(answer, Err(error) if error::code(error) == Some(XA_UNKNOWN));
+/// MariaDB: an ending session first lets the branch go in the server, then frees its named locks, then lets the branch
+/// go in InnoDB. An XA COMMIT or XA ROLLBACK that comes in between is answered *OK* and does nothing: the branch is on
+/// no list then, and keeps its locks until the server restarts (seen on 10.11.19). So the name is waited for, and then
+/// a little longer, since nothing that an ordinary account may see tells of the last step. Whoever has the name for
+/// longer is not about to end.
+///
+/// That may be a new session of the same slot, and the branch free, or finished by its coordinator a moment ago. The
+/// holder is killed only if the branch is still listed and still unknown to us after the holder was looked up: then it
+/// is the one that prepared it, since a session keeps its name to its end.
+async fn finish(conn: &mut Conn, statement: &str, branch: &BranchId, product: Product) -> Result<(), MyError> {
+    let session = branch.session();
+    let must_wait = product == Product::MariaDb && is_listed(conn, branch, product).await?;
+    if must_wait && await_end(conn, session, AWAIT_END).await? {
+        tokio::time::sleep(LET_GO).await;
+    }
     let answer = conn.query_drop(statement).await;
     if !is_unknown(&answer) {
         return answer;
     }
     let Some(holder) = holder(conn, session).await? else { return answer };
     let answer = conn.query_drop(statement).await;
-    if !is_unknown(&answer) {
+    if !is_unknown(&answer) || !is_listed(conn, branch, product).await? {
         return answer;
     }
     tracing::info!(%session, "a session that nobody uses any more holds a prepared branch: it is ended");
-    kill_holder(conn, holder, session, wait).await?;
+    kill(conn, holder, session, AWAIT_END).await?;
+    tokio::time::sleep(LET_GO).await;
     conn.query_drop(statement).await
+}
+
+fn is_unknown(answer: &Result<(), MyError>) -> bool {
+    answer.as_ref().is_err_and(|error| error::code(error) == Some(XA_UNKNOWN))
+}
+
+async fn is_listed(conn: &mut Conn, branch: &BranchId, product: Product) -> Result<bool, MyError> {
+    let rows = conn.query::<Row, _>(product.list()).await?;
+    Ok(rows.iter().any(|row| sighted(row, product) == Sighted::Ours(*branch)))
+}
+
+/// Waits until nobody goes by a session's name: whether that came true.
+async fn await_end(conn: &mut Conn, session: SessionName, wait: Duration) -> Result<bool, MyError> {
+    let gone = conn.query_first::<Option<i64>, _>(Sql::await_session(&session, wait)).await?.flatten() == Some(1);
+    if gone {
+        conn.query_drop(Sql::release_session(&session)).await?;
+    }
+    Ok(gone)
 }

@@ -73,7 +73,8 @@ pub(super) fn explain(name: ParticipantName, doing: &str, error: MyError) -> Err
 pub(super) fn describe(doing: &str, error: MyError) -> Error {
     let said = match &error {
         MyError::Server(server) => format!("{} (error {}, {})", server.message, server.code, server.state),
-        other => other.to_string(),
+        // The driver says `Input/output error` once for each of its layers.
+        other => other.to_string().replace("Input/output error: ", ""),
     };
     Error::new(kind(&error), format!("{doing}: {said}")).because(error)
 }

@@ -43,15 +43,16 @@ use self::session::{Connector, Lease, Product, Sessions, Slots};
 use self::setup::Setup;
 use self::sql::{Sql, Step};
 use self::wire::Failure;
-use super::witness::{self, Witnessed};
+use super::witness::Witnessed;
 use super::{
     Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
 };
+use super::{pool, witness};
 use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId, hex};
 use crate::protocol::Finish;
-use deadpool::managed::{Pool, PoolError};
+use deadpool::managed::Pool;
 use mysql_async::{Opts, OptsBuilder, Row};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -160,7 +161,7 @@ impl Mysql {
         let ours = self.registered.get().filter(|ours| ours.incarnation == transaction.incarnation);
         let ours = ours.ok_or_else(not_registered)?;
         loop {
-            let mut lease = Lease::new(ours.pool.get().await.map_err(|error| self.no_session(error))?);
+            let mut lease = Lease::new(pool::take(self.name(), &ours.pool, options.lock_timeout).await?);
             let id = transaction.branch(ours.participant, lease.slot());
             let sql = self.sql.branch(&id, options.mode, witness::random()?);
             match lease.ask(&sql.begin(&self.sql, &options, self.common.nonce())).await {
@@ -180,19 +181,15 @@ impl Mysql {
         }
     }
 
-    fn no_session(&self, error: PoolError<Error>) -> Error {
-        match error {
-            PoolError::Backend(error) => error,
-            PoolError::Closed => Error::new(ErrorKind::Closed, "the participant is closed").at(self.name()),
-            other => Error::new(ErrorKind::Unavailable, "no session").at(self.name()).because(other),
-        }
-    }
-
     async fn do_list(&self) -> Result<Vec<Sighting>> {
         let doing = "cannot list the prepared branches";
         let (product, _) = self.setup().server().await?;
-        let query = if product == Product::MariaDb { Sql::LIST_MARIADB } else { Sql::LIST_MYSQL };
-        let rows = self.control.rows::<Row>(doing, query).await?;
+        let rows = self.control.rows::<Row>(doing, product.list()).await;
+        if rows.is_err() && product == Product::MySql {
+            // Says which privilege is missing, if that is why.
+            self.setup().may_recover().await?;
+        }
+        let rows = rows?;
         // Neither server knows since when.
         Ok(rows.iter().map(|row| Sighting { branch: sighted(row, product), age: None }).collect())
     }
@@ -200,7 +197,7 @@ impl Mysql {
     /// Finishes a branch from outside: only the server's positive answer counts.
     async fn finish(&self, branch: &BranchId, statement: String) -> Answer<Finish> {
         let doing = format!("{statement} was not answered positively");
-        match self.control.finish(&doing, &statement, branch.session()).await {
+        match self.control.finish(&doing, &statement, branch).await {
             Ok(Ok(())) => Answer::good(Finish::Done),
             Ok(Err(error)) => Answer::because(Finish::Unknown, explain(self.name(), &doing, error)),
             Err(cause) => Answer::because(Finish::Unknown, cause),
@@ -217,7 +214,8 @@ impl Mysql {
             Ok(Evidence::Committed | Evidence::CommittedAlone) => answer,
             Ok(_) => {
                 let message = format!("XA COMMIT of {branch} was answered positively, but its witness is not there");
-                Answer::because(Finish::Unknown, Error::new(ErrorKind::Unavailable, message).at(self.name()))
+                // Of this branch alone: the participant is there and answers.
+                Answer::because(Finish::Unknown, Error::new(ErrorKind::InDoubt, message).at(self.name()))
             }
             Err(cause) => Answer::because(Finish::Unknown, cause),
         }

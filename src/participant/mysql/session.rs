@@ -42,6 +42,14 @@ impl Product {
         }
     }
 
+    /// All prepared branches of the server.
+    pub(super) fn list(self) -> &'static str {
+        match self {
+            Self::MySql => Sql::LIST_MYSQL,
+            Self::MariaDb => Sql::LIST_MARIADB,
+        }
+    }
+
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::MySql => "MySQL",
@@ -65,13 +73,16 @@ impl Connector {
     /// Connects, and sets up the new session by `prepare` within the same time limit.
     pub(super) async fn connect<T>(&self, prepare: impl AsyncPrepare<T>) -> Result<(Wire, T)> {
         let work = async {
-            let conn =
-                Conn::new(self.opts.clone()).await.map_err(|error| explain(self.name, "cannot connect", error))?;
+            let doing = || format!("cannot connect to {}:{}", self.opts.ip_or_hostname(), self.opts.tcp_port());
+            let conn = Conn::new(self.opts.clone()).await.map_err(|error| explain(self.name, &doing(), error))?;
             let mut wire = Wire::new(conn);
             let prepared = prepare.run(&mut wire).await?;
             Ok((wire, prepared))
         };
-        let late = |_| self.unavailable(format!("no connection within {:?}", self.timeout));
+        let late = |_| {
+            let (host, port) = (self.opts.ip_or_hostname(), self.opts.tcp_port());
+            self.unavailable(format!("cannot connect to {host}:{port}: no answer within {:?}", self.timeout))
+        };
         tokio::time::timeout(self.timeout, work).await.map_err(late)?
     }
 

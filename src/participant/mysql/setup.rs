@@ -87,7 +87,7 @@ impl Setup<'_> {
     }
 
     /// Without the privilege everything works until the first crash (D29).
-    async fn may_recover(&self) -> Result<()> {
+    pub(super) async fn may_recover(&self) -> Result<()> {
         let doing = "cannot list the prepared branches";
         match self.control.run(doing, Sql::LIST_MYSQL).await? {
             Ok(()) => Ok(()),

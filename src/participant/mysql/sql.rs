@@ -87,7 +87,7 @@ impl BranchSql {
         };
         let mut question = Question::new(nonce)
             .then(Step::Setting, format!("USE {}", DIALECT.quote(&sql.database)))
-            .then(Step::Setting, lock_wait(options.lock_timeout));
+            .then(Step::Setting, settings(options.lock_timeout));
         if let Some(level) = isolation {
             question = question.then(Step::Setting, format!("SET TRANSACTION ISOLATION LEVEL {level}"));
         }
@@ -417,7 +417,10 @@ fn insert_witness(table: &str, key: &Key, kind: Kind) -> String {
 }
 
 /// Whole seconds, at least one, and rounded up: InnoDB knows no shorter wait.
-fn lock_wait(timeout: Duration) -> String {
+///
+/// And no transaction but the ones asked for: where `autocommit` is off by default, the first read begins one, and XA
+/// START is refused (D44).
+fn settings(timeout: Duration) -> String {
     let seconds = timeout.as_millis().div_ceil(1000).clamp(1, 1_073_741_824);
-    format!("SET SESSION innodb_lock_wait_timeout = {seconds}")
+    format!("SET SESSION innodb_lock_wait_timeout = {seconds}, autocommit = 1")
 }

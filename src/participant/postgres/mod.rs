@@ -18,7 +18,8 @@
 //!
 //! What the application must not do: hold `PREPARE`d statements of its own names for the next user of a session to
 //! trip over (other session settings are reset), use what PREPARE TRANSACTION refuses (temporary tables, LISTEN and
-//! NOTIFY, cursors WITH HOLD: the commit is refused, cleanly), or set `handfast.branch`.
+//! NOTIFY, cursors WITH HOLD: the commit is refused, cleanly), or set `handfast.branch` (`RESET ALL` does; the
+//! commit then answers `Damaged`, since it looks as if the transaction were another).
 
 mod branch;
 mod control;
@@ -35,15 +36,16 @@ pub use self::lent::{Lent, PostgresBranch};
 use self::session::{Connector, Lease, Sessions, Slots};
 use self::setup::Setup;
 use self::sql::Sql;
-use super::witness::{self, Witnessed};
+use super::witness::Witnessed;
 use super::{
     Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
 };
+use super::{pool, witness};
 use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId, hex};
 use crate::protocol::Finish;
-use deadpool::managed::{Pool, PoolError};
+use deadpool::managed::Pool;
 use futures_util::future::join;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -152,7 +154,7 @@ impl Postgres {
         let ours = self.registered.get().filter(|ours| ours.incarnation == transaction.incarnation);
         let ours = ours.ok_or_else(not_registered)?;
         loop {
-            let lease = Lease::new(ours.pool.get().await.map_err(|error| self.no_session(error))?);
+            let lease = Lease::new(pool::take(self.name(), &ours.pool, options.lock_timeout).await?);
             let id = transaction.branch(ours.participant, lease.slot());
             match lease.begin(&Sql::begin(&id, &options)).await {
                 Ok(()) => {
@@ -166,14 +168,6 @@ impl Postgres {
                 }
                 Err(error) => return Err(explain(self.name(), "cannot begin a branch", error)),
             }
-        }
-    }
-
-    fn no_session(&self, error: PoolError<Error>) -> Error {
-        match error {
-            PoolError::Backend(error) => error,
-            PoolError::Closed => Error::new(ErrorKind::Closed, "the participant is closed").at(self.name()),
-            other => Error::new(ErrorKind::Unavailable, "no session").at(self.name()).because(other),
         }
     }
 

@@ -233,7 +233,8 @@ pub static TABLE: &[Row] = &[
     row("live",                 &[H::Live],      &[],                             &[],         Leave,
         "its coordinator is at work"),
     row("unsure",               &[H::Unsure],    &[],                             &[],         Wait,
-        "the journal failed while this was being decided: the outcome is known when it is opened again"),
+        "its decision was written to the journal but is not known to be durable: the next opening (`handfast recover`, \
+         or the application's) makes it so and commits, or finds that it is not there"),
     row("stale",                &[H::Stale],     &[],                             &[],         Damage,
         "a branch proves a decision that this journal does not hold: the journal is an older copy"),
 

@@ -181,3 +181,18 @@ pub async fn a_missing_witness_accuses_nobody<H: Harness>(harness: &H) {
     let ours = with.transaction().branch(0, 0);
     assert_eq!(with.ask(&ours, Question::Fence).await, Evidence::Never, "its own are as ever");
 }
+
+/// Whoever asks late for the end of a branch that is gone disturbs nobody who works under its session's name now.
+pub async fn finishing_what_is_gone_disturbs_nobody<H: Harness>(harness: &H) {
+    let bench = Bench::with(harness, Setup { pool_size: 1, ..Setup::default() }).await;
+    let mut gone = bench.begin_and_write(1, 10).await;
+    assert_answer(&gone.prepare().await, Vote::Prepared);
+    assert_answer(&gone.commit().await, Finish::Done);
+    let mut next = bench.begin_and_write(2, 20).await;
+    assert_answer(&bench.participant.commit(&gone.id()).await, Finish::Unknown);
+    assert_answer(&bench.participant.roll_back(&gone.id()).await, Finish::Unknown);
+    assert_answer(&next.prepare().await, Vote::Prepared);
+    assert_answer(&bench.participant.commit(&gone.id()).await, Finish::Unknown);
+    assert_answer(&next.commit().await, Finish::Done);
+    assert_eq!((harness.value(1).await, harness.value(2).await), (Some(10), Some(20)));
+}

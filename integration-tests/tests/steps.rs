@@ -1,0 +1,197 @@
+//! What a commit costs and leaves: how many round trips, which of them at once, which rows of witness. Proven by a
+//! proxy that holds messages and counts them.
+
+use handfast::mysql_async::prelude::Queryable;
+use handfast::{Options, Outcome};
+use integration_tests::each_pair;
+use integration_tests::proxy::{Message, Rule};
+use integration_tests::servers::Flavor;
+use integration_tests::world::{LEDGER, ORDERS, Program, Side, World, eventually, insert, insert_at, settled};
+
+/// What a side's clients have asked since the first so many messages.
+fn questions(side: &Side, since: usize) -> Vec<Message> {
+    let messages = side.proxy.messages().split_off(since);
+    messages.into_iter().filter(|message| message.is_question(side.flavor())).collect()
+}
+
+fn texts(messages: &[Message]) -> Vec<&str> {
+    messages.iter().map(|message| message.text.as_str()).collect()
+}
+
+each_pair! {
+    /// Begin one round trip, prepare one, commit one: on each side. Whoever adds one has to change this test.
+    async fn a_commit_costs_three_round_trips(other) {
+        let world = World::new(other).await;
+        let bridge = world.open().await;
+        // Connects, and is the session's first user.
+        insert(&bridge, 1).await.commit().await.unwrap();
+        let before = world.sides().map(|side| side.proxy.messages().len());
+        let tx = bridge.begin().await.unwrap();
+        tx.postgres(LEDGER).await.unwrap().batch_execute("INSERT INTO t VALUES (2, 1)").await.unwrap();
+        tx.mysql(ORDERS).await.unwrap().query_drop("INSERT INTO t VALUES (2, 1)").await.unwrap();
+        tx.commit().await.unwrap();
+
+        let asked = questions(&world.ledger, before[0]);
+        let [reset, begin, insert, prepare, commit] = &asked[..] else { panic!("{:#?}", texts(&asked)) };
+        // The reset and BEGIN go at once: the next test holds the one and sees the other.
+        assert!(reset.text.starts_with("RESET"), "{reset:?}");
+        assert!(begin.text.starts_with("BEGIN"), "{begin:?}");
+        assert!(insert.text.starts_with("INSERT INTO t"), "{insert:?}");
+        assert!(prepare.text.contains("handfast_witness") && prepare.text.contains("PREPARE TRANSACTION"), "{prepare:?}");
+        assert!(commit.text.starts_with("COMMIT PREPARED"), "{commit:?}");
+
+        let asked = questions(&world.orders, before[1]);
+        let [begin, insert, prepare, commit] = &asked[..] else { panic!("{:#?}", texts(&asked)) };
+        assert!(begin.text.contains("XA START"), "{begin:?}");
+        assert!(insert.text.starts_with("INSERT INTO t"), "{insert:?}");
+        assert!(prepare.text.contains("handfast_witness") && prepare.text.contains("XA PREPARE"), "{prepare:?}");
+        assert!(commit.text.contains("XA COMMIT"), "{commit:?}");
+        world.is_on_both(2).await;
+    }
+
+    /// One writer alone, or beside a declared reader: begin one, commit one.
+    async fn one_writer_costs_two_round_trips(other) {
+        let world = World::new(other).await;
+        let bridge = world.open().await;
+        insert(&bridge, 1).await.commit().await.unwrap();
+        for side in world.sides() {
+            let before = side.proxy.messages().len();
+            let tx = bridge.begin().await.unwrap();
+            if side.flavor() == Flavor::Postgres {
+                tx.postgres(LEDGER).await.unwrap().batch_execute("INSERT INTO t VALUES (2, 1)").await.unwrap();
+            } else {
+                tx.mysql(ORDERS).await.unwrap().query_drop("INSERT INTO t VALUES (2, 1)").await.unwrap();
+            }
+            tx.commit().await.unwrap();
+            let asked = questions(side, before);
+            let expected = if side.flavor() == Flavor::Postgres { 4 } else { 3 };
+            assert_eq!(asked.len(), expected, "{:#?}", texts(&asked));
+            assert!(asked[expected - 1].text.contains(side.words().one_phase));
+        }
+        let before = world.sides().map(|side| side.proxy.messages().len());
+        let tx = bridge.begin_with(Options::new().read_only(LEDGER)).await.unwrap();
+        tx.postgres(LEDGER).await.unwrap().batch_execute("SELECT 1").await.unwrap();
+        tx.mysql(ORDERS).await.unwrap().query_drop("INSERT INTO t VALUES (3, 1)").await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!((questions(&world.ledger, before[0]).len(), questions(&world.orders, before[1]).len()), (4, 3));
+        world.nothing_is_prepared().await;
+    }
+
+    /// The reset of a used session and the next BEGIN are one round trip: the second is sent before the first is
+    /// answered.
+    async fn a_session_is_reset_and_begun_at_once(other) {
+        let world = World::new(other).await;
+        let bridge = world.open_with("[pool]\nsize = 1\n").await;
+        insert(&bridge, 1).await.commit().await.unwrap();
+        let begun = world.ledger.proxy.count("BEGIN READ WRITE");
+        let rule = world.ledger.proxy.on("RESET ALL").hold_answer();
+        let beginning = tokio::spawn({
+            let bridge = bridge.clone();
+            async move { insert(&bridge, 2).await.commit().await }
+        });
+        rule.fired().await;
+        eventually("BEGIN is sent", async || world.ledger.proxy.count("BEGIN READ WRITE") == begun + 1).await;
+        assert!(!beginning.is_finished());
+        rule.release();
+        beginning.await.unwrap().unwrap();
+        world.is_on_both(2).await;
+    }
+
+    /// Both prepares are under way before either is answered, and so are both commits.
+    async fn each_phase_runs_on_all_branches_at_once(other) {
+        let world = World::new(other).await;
+        let bridge = world.open().await;
+        let hold = |text: fn(&Side) -> &'static str| world.sides().map(|side| side.proxy.on(text(side)).hold());
+        let prepares = hold(|side| side.words().prepare);
+        let commits = hold(|side| side.words().commit);
+        let commit = tokio::spawn(insert(&bridge, 1).await.commit());
+        for rule in &prepares {
+            rule.fired().await;
+        }
+        assert!(commits.iter().all(|rule| rule.times() == 0));
+        prepares[0].release();
+        eventually("one is prepared", async || world.ledger.prepared().await.len() == 1).await;
+        assert!(commits.iter().all(|rule| rule.times() == 0), "nothing is decided before all have voted");
+        prepares[1].release();
+        for rule in &commits {
+            rule.fired().await;
+        }
+        assert_eq!((world.ledger.has(1).await, world.orders.has(1).await), (false, false));
+        assert!(!commit.is_finished());
+        commits.iter().for_each(Rule::release);
+        assert!(commit.await.unwrap().unwrap().pending.is_empty());
+        world.is_on_both(1).await;
+    }
+
+    /// Every writing branch leaves its witness, no other one does.
+    async fn a_witness_is_written_by_every_writing_branch(other) {
+        let world = World::new(other).await;
+        let bridge = world.open().await;
+        let both = insert(&bridge, 1).await.commit().await.unwrap().id;
+        let nobody = insert(&bridge, 2).await;
+        let none = nobody.id();
+        nobody.rollback().await.unwrap();
+        for side in world.sides() {
+            assert_eq!(side.witnesses(both).await, ["decided"]);
+            assert!(side.witnesses(none).await.is_empty());
+            let tx = bridge.begin_with(Options::new().read_only(world.other(side).name)).await.unwrap();
+            insert_at(&tx, side.name, 3).await.unwrap();
+            if side.name == ORDERS {
+                tx.postgres(LEDGER).await.unwrap().batch_execute("SELECT 1").await.unwrap();
+            } else {
+                tx.mysql(ORDERS).await.unwrap().query_drop("SELECT 1").await.unwrap();
+            }
+            let alone = tx.commit().await.unwrap().id;
+            assert_eq!(side.witnesses(alone).await, ["one_phase"]);
+            assert!(world.other(side).witnesses(alone).await.is_empty());
+        }
+    }
+
+    /// Of a branch that left no trace the fence says *never*, for good: the outcome is certain on every later day.
+    async fn a_fence_settles_a_missing_branch(other) {
+        let world = World::new(other).await;
+        let program = Program::start(world.config("")).await;
+        // It dies before anything is prepared.
+        let rules = world.sides().map(|side| side.proxy.on(side.words().prepare).hold());
+        let id = program.begin_commit(1).await;
+        for rule in &rules {
+            rule.fired().await;
+        }
+        program.crash().await;
+        for side in world.sides() {
+            side.proxy.sever();
+        }
+        for _ in 0..2 {
+            let bridge = world.open().await;
+            assert_eq!(settled(&bridge, id).await, Outcome::RolledBack);
+            bridge.close().await.unwrap();
+        }
+        for side in world.sides() {
+            assert_eq!(side.witnesses(id).await, ["fence"]);
+        }
+        world.is_nowhere(1).await;
+    }
+
+    /// A prepare that arrives after the fence cannot succeed: the fence has its place.
+    async fn a_late_prepare_meets_the_fence(other) {
+        let world = World::new(other).await;
+        let program = Program::start(world.config("")).await;
+        let rules = world.sides().map(|side| side.proxy.on(side.words().prepare).hold());
+        let id = program.begin_commit(1).await;
+        for rule in &rules {
+            rule.fired().await;
+        }
+        program.crash().await;
+        // The network still has the prepares: the sessions live on at the servers, and hold their locks.
+        let bridge = world.open().await;
+        assert_eq!(settled(&bridge, id).await, Outcome::RolledBack);
+        rules.iter().for_each(Rule::release);
+        // They have arrived when their sessions, which nobody is at the other end of, are gone.
+        world.is_nowhere(1).await;
+        assert_eq!(bridge.outcome(id).await.unwrap(), Outcome::RolledBack);
+        for side in world.sides() {
+            assert_eq!(side.witnesses(id).await, ["fence"]);
+        }
+        assert_eq!((bridge.status().damaged, bridge.status().in_doubt), (0, 0));
+    }
+}

@@ -1,0 +1,129 @@
+//! What each command prints, word for word, in the situations in which somebody will read it. Names that change from
+//! run to run are replaced: ids, ports, ages, versions, paths.
+
+use crate::stage::{Network, Ran, Stage, killed_at};
+use insta::Settings;
+use integration_tests::conformance::eventually;
+use integration_tests::each_pair;
+use integration_tests::servers::{self, Flavor, Server};
+use serde_json::json;
+
+each_pair! {
+    async fn output(other) {
+        let (postgres, mysql) = tokio::join!(own(Flavor::Postgres), own(other));
+        let names = ["ledger", "orders", "orders-api-1"].map(str::to_owned);
+        let [ledger, orders, node] = names;
+        let stage = Stage::named(postgres, mysql, ledger, orders, node).await;
+
+        show(&stage, "before_init", &["list", "init --print", "init"]).await;
+        show(&stage, "clean", &["list", "recover", "journal verify"]).await;
+
+        killed_at(&stage, None, Some("XA PREPARE")).await;
+        show(&stage, "undecided", &["list", "recover", "recover"]).await;
+
+        stage.postgres.query("ledger", "DELETE FROM entry").await.unwrap();
+        let id = killed_at(&stage, Some("COMMIT PREPARED"), Some("XA COMMIT")).await;
+        stage.postgres.query("ledger", "BEGIN; PREPARE TRANSACTION 'nightly import 7'").await.unwrap();
+        show(&stage, "decided", &["list", "journal dump"]).await;
+        stage.mysql.kill().await.unwrap();
+        show(&stage, "server_down", &["recover", &format!("outcome {id}")]).await;
+        stage.mysql.restart().await.unwrap();
+        beside_an_application(&stage).await;
+
+        clear(&stage).await;
+        killed_at(&stage, Some("COMMIT PREPARED"), Some("XA COMMIT")).await;
+        show(&stage, "recovered", &["recover"]).await;
+
+        clear(&stage).await;
+        let id = killed_at(&stage, Some("COMMIT PREPARED"), Some("XA COMMIT")).await;
+        roll_back_by_hand(&stage, &id).await;
+        show(&stage, "damaged", &["list", "recover", "list", &format!("outcome {id}")]).await;
+    }
+}
+
+/// With a transaction in phase two.
+async fn beside_an_application(stage: &Stage) {
+    let network = Network::before(stage).await;
+    let mut application = stage.application_behind(&network).await;
+    // What it settled at its start is written down a moment later.
+    let open = async || stage.tool("journal verify --format json").await.json()["open_decisions"] == json!([]);
+    eventually("nothing is open", open).await;
+    let held = [network.postgres.on("COMMIT PREPARED").hold(), network.mysql.on("XA COMMIT").hold()];
+    let id = application.write(2).await;
+    application.tell("commit").await;
+    held[0].fired().await;
+    held[1].fired().await;
+    show(stage, "application_running", &["list", "recover", &format!("outcome {id}")]).await;
+    for rule in &held {
+        rule.release();
+    }
+    application.says("committed ").await;
+    application.end().await;
+}
+
+async fn own(flavor: Flavor) -> &'static Server {
+    Box::leak(Box::new(servers::start(flavor).await))
+}
+
+async fn clear(stage: &Stage) {
+    stage.postgres.query(&stage.ledger, "DELETE FROM entry").await.unwrap();
+    stage.mysql.query(&stage.orders, "DELETE FROM entry").await.unwrap();
+}
+
+async fn roll_back_by_hand(stage: &Stage, id: &str) {
+    let listed = stage.tool("list --format json").await.json();
+    let branches = listed["transactions"][0]["branches"].as_array().unwrap();
+    let gid = branches.iter().find(|branch| branch["participant"] == "orders").unwrap()["gid"].as_str().unwrap();
+    assert!(gid.starts_with(id));
+    let roll_back = format!("XA ROLLBACK {}", gid.parse::<handfast::id::BranchId>().unwrap().xid_sql());
+    eventually("rolled back by hand", async || stage.mysql.query(&stage.orders, &roll_back).await.is_ok()).await;
+}
+
+/// Compares what commands print, as text and as JSON, with what they printed when somebody last read it.
+async fn show(stage: &Stage, name: &str, commands: &[&str]) {
+    let mut text = String::new();
+    for command in commands {
+        let ran = stage.tool(command).await;
+        for line in ran.stdout.lines().filter(|_| !command.starts_with("journal") && !command.starts_with("init")) {
+            assert!(line.chars().count() <= 80, "wider than 80 columns: {line:?}");
+        }
+        text += &transcript(command, &ran);
+    }
+    let json = if name == "decided" { stage.tool("list --format json").await.stdout } else { String::new() };
+    settings(stage).bind(|| {
+        insta::assert_snapshot!(name, text);
+        if !json.is_empty() {
+            insta::assert_snapshot!(format!("{name}_json"), json);
+        }
+    });
+}
+
+fn transcript(command: &str, ran: &Ran) -> String {
+    let mut text = format!("$ handfast {command}\n{}", ran.stdout);
+    if !ran.stderr.is_empty() {
+        text += &format!("(stderr) {}", ran.stderr);
+    }
+    text + &format!("(exit code {})\n\n", ran.code)
+}
+
+/// What changes from run to run, in the same number of columns where a table depends on it.
+fn settings(stage: &Stage) -> Settings {
+    let mut settings = Settings::clone_current();
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    let directory = stage.directory.path().to_str().unwrap().to_owned();
+    settings.add_filter(&directory, "/tmp/stage");
+    settings.add_filter("mariadb ", "mysql   ");
+    settings.add_filter("mariadb", "mysql");
+    settings.add_filter(r"PostgreSQL [0-9.]+", "PostgreSQL VERSION");
+    settings.add_filter(r"(MariaDB|MySQL) [0-9.]+", "MySQL VERSION");
+    settings.add_filter(r"127\.0\.0\.1:[0-9]+", "127.0.0.1:PORT");
+    settings.add_filter(r"localhost:[0-9]+", "localhost:PORT");
+    settings.add_filter(r"for [0-9]+ s\b", "for N s");
+    settings.add_filter(r#""age_seconds": [0-9]+"#, r#""age_seconds": N"#);
+    settings.add_filter(r"process [0-9]+ on [^ ]+ since [0-9T:.-]+Z", "process PID on HOST since TIME");
+    settings.add_filter(r"hf1\.orders-api-1\.[0-9a-f]{16}", "hf1.orders-api-1.xxxxxxxxxxxxxxxx");
+    settings.add_filter(r"\b[0-9a-f]{16}\b", "xxxxxxxxxxxxxxxx");
+    settings.add_filter(r"segment-[0-9]{8}:[0-9]+ *", "segment-N:OFFSET ");
+    settings
+}

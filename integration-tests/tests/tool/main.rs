@@ -1,0 +1,9 @@
+//! The recovery tool as a black box: the real program, run against real servers after real crashes, judged by its
+//! exit code, its output, and what the databases hold afterwards.
+
+mod crashes;
+mod demo;
+mod golden;
+mod living;
+mod refusals;
+mod stage;
