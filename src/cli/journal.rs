@@ -79,7 +79,10 @@ fn describe(entry: &Entry) -> String {
         Entry::Mark => String::from("mark"),
         Entry::Next(sequence) => format!("continued in segment {sequence}"),
         Entry::Record(record) => describe_record(record),
-        Entry::Outcomes(chunk) => format!("outcomes of {}: {} commits", chunk.incarnation, chunk.committed.len()),
+        Entry::Outcomes(chunk) => {
+            let settled = if chunk.settled.is_some() { ", settled" } else { "" };
+            format!("outcomes of {}{settled}: {} commits", chunk.incarnation, chunk.committed.len())
+        }
         Entry::Payload(id, payload) => {
             format!("payload of {id}: {} bytes under {}", payload.bytes.len(), crate::id::hex(&payload.key))
         }

@@ -139,7 +139,8 @@
 //! * **Without a witness** a decided branch that is no longer prepared is taken for committed, and said to be unproven.
 //!   One that a late request prepares is found only when somebody looks again.
 //! * **No record is not yet *rolled back* for who asks by id.** It may be one writer's commit whose note was lost.
-//!   Certainty needs a prepared branch in sight, or the fence's answer from every participant of the incarnation.
+//!   Certainty needs a prepared branch in sight, the fence's answer from every participant of the incarnation, or that
+//!   the incarnation is [settled](recovery::Settling).
 //! * **Read-only branches are declared, not detected.** One that was not declared is prepared like any other.
 //! * **Isolation is each database's own.** During phase two a reader can see one branch's commit before another's.
 //! * **No trees, no transfer of commit, no anchors.** One coordinator speaks to all participants.

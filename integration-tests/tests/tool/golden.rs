@@ -125,5 +125,9 @@ fn settings(stage: &Stage) -> Settings {
     settings.add_filter(r"hf1\.orders-api-1\.[0-9a-f]{16}", "hf1.orders-api-1.xxxxxxxxxxxxxxxx");
     settings.add_filter(r"\b[0-9a-f]{16}\b", "xxxxxxxxxxxxxxxx");
     settings.add_filter(r"segment-[0-9]{8}:[0-9]+ *", "segment-N:OFFSET ");
+    // An application settles what was before it in the background, sooner or later.
+    settings.add_filter(r"segment-N:OFFSET \S+ +(settled [^\n]*|outcomes of [^\n]*: 0 commits)\n", "");
+    settings.add_filter(r"segment-N:OFFSET durable +mark\n", "");
+    settings.add_filter(r"( x{16}\n)+", " xxxxxxxxxxxxxxxx\n");
     settings
 }

@@ -8,6 +8,7 @@ use crate::cli::exit::Exit;
 use crate::protocol::Outcome;
 use crate::protocol::recovery::{Action, Evidence, History, Sighting};
 use comfy_table::{ContentArrangement, Table, presets};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         foreign(&report.foreign, out)?;
     }
     if !report.unsettled.is_empty() {
-        writeln!(out, "\nearlier openings of the journal that may still have left something")?;
+        writeln!(out, "\nearlier openings of the journal that may still have left something:")?;
         unsettled(&report.unsettled, out)?;
     }
     let last = if report.recovery { Some(summary(report)) } else { None };
@@ -207,13 +208,20 @@ fn foreign(all: &[Foreign], out: &mut dyn Write) -> io::Result<()> {
     print(&table, out)
 }
 
+/// What is in the way, and of which openings.
 fn unsettled(all: &[EarlierOpening], out: &mut dyn Write) -> io::Result<()> {
-    let mut table = table();
-    for one in all.iter().take(SHOWN) {
-        table.add_row([clean(&one.incarnation), clean(&one.why)]);
+    let mut openings: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    all.iter().for_each(|one| openings.entry(&one.why).or_default().push(&one.incarnation));
+    for (why, incarnations) in openings {
+        paragraph(&clean(why), out)?;
+        for incarnation in incarnations.iter().take(SHOWN) {
+            writeln!(out, " {incarnation}")?;
+        }
+        if incarnations.len() > SHOWN {
+            writeln!(out, " and {} more", incarnations.len() - SHOWN)?;
+        }
     }
-    print(&table, out)?;
-    if all.len() > SHOWN { writeln!(out, "and {} more", all.len() - SHOWN) } else { Ok(()) }
+    Ok(())
 }
 
 /// A duration in its largest unit that is not zero: enough to tell a moment from a night.
