@@ -3,7 +3,7 @@
 
 use handfast::mysql_async::prelude::Queryable;
 use handfast::{CommitError, ErrorKind, Outcome};
-use integration_tests::proxy::{On, Rule};
+use integration_tests::proxy::{Arm, On};
 use integration_tests::servers::Flavor;
 use integration_tests::world::{LEDGER, ORDERS, Side, World, eventually, insert, insert_at, settled};
 use integration_tests::{each_mysql, each_pair};
@@ -134,8 +134,7 @@ each_pair! {
 
     /// One side's prepare is cut off, before or behind the server, and that server stays down.
     async fn d17_a_dead_participant_is_not_waited_for(other) {
-        type Fault = fn(On) -> Rule;
-        let faults: [(&str, Fault); 4] =
+        let faults: [(&str, Arm); 4] =
             [("not delivered", On::cut), ("no answer", On::cut_answer), ("reset", On::reset), ("reset later", On::reset_answer)];
         let world = World::new(other).await;
         let bridge = world.open().await;
@@ -171,7 +170,7 @@ each_pair! {
         let bridge = world.open_with(sections).await;
         let mut key = 0;
         for side in world.sides() {
-            for hold in [On::hold as fn(On) -> Rule, On::hold_answer] {
+            for hold in [On::hold as Arm, On::hold_answer] {
                 key += 1;
                 let tx = insert(&bridge, key).await;
                 let rule = hold(side.proxy.on(side.words().prepare));
@@ -209,7 +208,7 @@ each_pair! {
         let world = World::new(other).await;
         let bridge = world.open().await;
         for side in world.sides() {
-            let cases: [(i32, fn(On) -> Rule, Outcome); 4] = [
+            let cases: [(i32, Arm, Outcome); 4] = [
                 (1, On::cut_answer, Outcome::Committed),
                 (2, On::reset_answer, Outcome::Committed),
                 (3, On::cut, Outcome::RolledBack),
