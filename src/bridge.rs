@@ -158,7 +158,11 @@ impl Bridge {
     /// How a transaction ended, at any later time and after any crash.
     ///
     /// A transaction still at work is [`Outcome::InDoubt`]. Of an earlier incarnation's transaction that left no
-    /// record, every participant is asked by a fence: once all have answered *never*, it is rolled back for good.
+    /// record, every participant is asked by a fence: once all have answered *never*, it is rolled back for good. Where
+    /// one of them kept no witness, that cannot be known, and it stays in doubt.
+    ///
+    /// A transaction that wrote nothing leaves nothing to tell it by: it is [`Outcome::RolledBack`], also when its
+    /// commit was answered.
     ///
     /// # Errors
     /// [`ErrorKind::Unknown`] when this journal never gave out that id.
@@ -175,8 +179,9 @@ impl Bridge {
         Status::of(&self.engine)
     }
 
-    /// Refuses new transactions, waits until the running ones have ended, each by its deadline at the latest, and
-    /// closes every connection and the journal.
+    /// Refuses new transactions, waits until the running ones have ended, each by its deadline at the latest, settles
+    /// what they left as far as that can be done within `recovery.open_wait`, and closes every connection and the
+    /// journal.
     ///
     /// # Errors
     /// [`ErrorKind::Journal`] when the journal's last write failed.
@@ -191,6 +196,11 @@ impl Bridge {
             task.abort();
             // Aborted between two statements or within one: both are what recovery is for.
             let _ = task.await;
+        }
+        if self.status().in_doubt > 0 || !self.engine.live.left().is_empty() {
+            let resolver = Resolver::live(self.engine.clone());
+            // What it does not settle in time is the next opening's.
+            let _ = tokio::time::timeout(self.engine.recovery.open_wait, resolver.sweep(&|_| {})).await;
         }
         let closing = self.engine.members.iter().map(|member| member.participant.close());
         join_all(closing).await;

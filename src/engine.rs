@@ -15,12 +15,12 @@ use crate::config::{Config, RecoveryConfig, TransactionConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, Lineage, ParticipantName, SessionName, TransactionId};
 use crate::journal::{Journal, Opening};
-use crate::participant::{Participant, Registration};
+use crate::participant::{Participant, Registration, witness};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
 /// What transactions, coordinators and the resolver share.
@@ -36,8 +36,8 @@ pub(crate) struct Engine {
     pub runtime: tokio::runtime::Handle,
     /// Wakes the resolver: something was left to it.
     pub work: Notify,
-    /// Held during a pass: one that began earlier must not have the last word about what was found.
-    pub passing: tokio::sync::Mutex<()>,
+    /// Held for a pass: two at once would take each other's work for refused.
+    pub passing: Mutex<()>,
 }
 
 impl Engine {
@@ -65,7 +65,7 @@ impl Engine {
             found: Found::default(),
             runtime: tokio::runtime::Handle::current(),
             work: Notify::new(),
-            passing: tokio::sync::Mutex::default(),
+            passing: Mutex::new(()),
         })
     }
 
@@ -133,16 +133,10 @@ impl Engine {
 pub(crate) fn opening(config: &Config, participants: impl Iterator<Item = ParticipantName>) -> Result<Opening> {
     Ok(Opening {
         node: config.node,
-        incarnation: Incarnation(random()?),
+        incarnation: Incarnation(witness::random()?),
         opened_at_ms: now_ms(),
         participants: participants.collect(),
     })
-}
-
-/// 64 bits that nobody can foresee.
-pub(crate) fn random() -> Result<u64> {
-    getrandom::u64()
-        .map_err(|error| Error::new(ErrorKind::Setup, format!("the system gives no random numbers: {error}")))
 }
 
 /// So much later. What no clock can reach is as good as far away.

@@ -198,7 +198,7 @@ impl Resolver {
     /// May be dropped at any point: the next pass finds what is left.
     pub async fn sweep(&self, progress: &(dyn Fn(&BranchPlan) + Sync)) -> Pass {
         let journal = self.store.journal().expect("a resolver that only reads settles nothing");
-        let _one_at_a_time = match &self.store {
+        let _alone = match &self.store {
             Store::Live(engine) => Some(engine.passing.lock().await),
             Store::Locked(_) | Store::Offline(_) => None,
         };
@@ -304,7 +304,6 @@ impl Resolver {
             // Still prepared: a pass rolls it back, since no decision exists.
             let pass = self.sweep(&|_| {}).await;
             if let (Store::Live(engine), false) = (&self.store, pass.is_complete()) {
-                // The next one is not this caller's to wait for.
                 engine.kick_resolver();
             }
             (answers, held) = self.ask_all(id).await;

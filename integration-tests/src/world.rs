@@ -196,6 +196,7 @@ impl Side {
         let rows = self.query(sql).await;
         let names = rows.into_iter().filter_map(|mut row| row.swap_remove(column));
         let mut names: Vec<_> = names.filter(|name| name.to_ascii_lowercase().contains(&ours)).collect();
+        // No server promises an order.
         names.sort();
         names
     }

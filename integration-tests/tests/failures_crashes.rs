@@ -39,7 +39,8 @@ each_pair! {
         let mut told = BTreeMap::new();
         for round in 0..15 {
             let program = env!("CARGO_BIN_EXE_application");
-            let mut application = Application::start(program, &world.builder("[pool]\nsize = 8\n"), round * 100_000, 8, 0);
+            let config = world.builder("[pool]\nsize = 8\n");
+            let mut application = Application::start(program, &config, round * 100_000, 8, 0);
             let enough = 1 + dice.roll(60);
             eventually("it has worked enough", async || {
                 let lines = application.lines();
@@ -68,7 +69,6 @@ each_pair! {
                 Some(Outcome::RolledBack) => assert!(!is_there, "{key} was answered rolled back"),
                 _ => {}
             }
-            // The sixty that are asked for cost a question to each participant.
             if said.answer.is_none() {
                 let outcome = settled(&bridge, said.id).await;
                 assert_eq!(outcome == Outcome::Committed, is_there, "{key}: {outcome:?}");

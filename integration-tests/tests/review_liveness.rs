@@ -2,8 +2,10 @@
 
 use handfast::mysql_async::prelude::Queryable;
 use handfast::{Bridge, Result, Transaction};
+use integration_tests::conformance::{PATIENCE, eventually};
 use integration_tests::servers::{self, ConfigBuilder, Flavor, Server, fresh_database, shared};
 use integration_tests::{each_mysql, each_pair};
+use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::Barrier;
 
@@ -61,6 +63,42 @@ each_pair! {
         second.unwrap_or_else(|error| panic!("{}", error.chain()));
         assert_eq!(value(postgres, &ledger).await.as_deref(), Some("2"));
         assert_eq!(value(other, &orders).await.as_deref(), Some("2"));
+        bridge.close().await.unwrap();
+    }
+}
+
+each_pair! {
+    /// A statement that the application gave up is not waited for, by whomever: the server is told to.
+    async fn an_abandoned_statement_keeps_no_locks(flavor) {
+        let (postgres, other) = (shared(Flavor::Postgres).await, shared(flavor).await);
+        let (ledger, orders) = (table(postgres).await, table(other).await);
+        let journal = TempDir::new().unwrap();
+        // Whoever only waits until patience ends waits too long for this test.
+        let config = ConfigBuilder::new(journal.path())
+            .section("[recovery]\nstatement_timeout = \"10m\"\n[transaction]\ntimeout = \"10m\"")
+            .participant("ledger", postgres, &ledger)
+            .participant("orders", other, &orders);
+        let bridge = Bridge::open(config.build()).await.unwrap();
+        for is_dropped in [false, true] {
+            let tx = bridge.begin().await.unwrap();
+            add_in_ledger(&tx).await.unwrap();
+            add_in_orders(&tx).await.unwrap();
+            let sleep = async {
+                let client = tx.postgres("ledger").await.unwrap();
+                let mut conn = tx.mysql("orders").await.unwrap();
+                tokio::join!(client.batch_execute("SELECT pg_sleep(3600)"), conn.query_drop("DO SLEEP(3600)"))
+            };
+            tokio::time::timeout(Duration::from_millis(100), sleep).await.unwrap_err();
+            if is_dropped {
+                drop(tx);
+            } else {
+                tokio::time::timeout(PATIENCE, tx.rollback()).await.expect("it ends").unwrap();
+            }
+            for (server, database) in [(postgres, &ledger), (other, &orders)] {
+                let read = "SELECT value FROM data WHERE id = 1 FOR UPDATE NOWAIT";
+                eventually("the row is free", async || server.query(database, read).await.is_ok()).await;
+            }
+        }
         bridge.close().await.unwrap();
     }
 }

@@ -768,3 +768,33 @@ async fn damage_is_not_forgotten_when_the_rest_is_rolled_back() {
         assert_eq!((bridge.status().damaged, world.left.value(1)), (1, Some(10)));
     }
 }
+
+/// The status knows of a decision that is not carried out before the resolver has looked.
+#[tokio::test]
+async fn an_open_decision_is_in_doubt_at_once() {
+    let world = World::new();
+    let bridge = world.open().await;
+    let tx = write_both(&bridge).await;
+    world.right.arm(Step::Commit, Fault::LoseRequest);
+    world.left.arm(Step::Identify, Fault::Hang);
+    tx.commit().await.unwrap();
+    eventually("the coordinator has ended", || bridge.status().running == 0).await;
+    assert_eq!(bridge.status().in_doubt, 1);
+    assert!(bridge.status().oldest_in_doubt.is_some());
+}
+
+/// What is left of the last transactions keeps no locks until somebody opens the journal again.
+#[tokio::test]
+async fn closing_settles_what_it_can() {
+    let world = World::new();
+    let bridge = world.open().await;
+    let tx = write_both(&bridge).await;
+    world.right.arm(Step::Commit, Fault::LoseRequest);
+    // The pass in the background never comes to an end.
+    world.left.arm(Step::Identify, Fault::Hang);
+    tx.commit().await.unwrap();
+    eventually("the coordinator has ended", || bridge.status().running == 0).await;
+    bridge.close().await.unwrap();
+    assert_eq!(world.values(1), WRITTEN);
+    assert!(world.nothing_held(1));
+}

@@ -1,7 +1,7 @@
 //! What is going on, for people and health checks: as of the resolver's last pass.
 
-use crate::engine::Engine;
-use crate::id::ParticipantName;
+use crate::engine::{Engine, Standing};
+use crate::id::{ParticipantName, TransactionId};
 use std::time::{Duration, Instant};
 
 /// What a bridge has to say about itself, from [`Bridge::status`](crate::Bridge::status).
@@ -46,6 +46,9 @@ impl Status {
         }
         let mut damaged = last.damaged.clone();
         damaged.extend(engine.live.damaged().into_iter().map(|sequence| engine.id(sequence)));
+        for id in left_decisions(engine).filter(|id| !damaged.contains(id)) {
+            in_doubt.entry(id).or_insert_with(Instant::now);
+        }
         let participants = engine.members.iter().map(|member| {
             let unready = member.trouble().map(|(_, cause)| cause.to_string());
             let cause = unready.or_else(|| last.unscanned.get(&member.name).cloned());
@@ -60,4 +63,15 @@ impl Status {
             participants: participants.collect(),
         }
     }
+}
+
+/// Decisions that are not carried out everywhere and whose coordinators have ended.
+fn left_decisions(engine: &Engine) -> impl Iterator<Item = TransactionId> {
+    let open: Vec<_> =
+        engine.journal.image(|image| image.open_decisions().map(|decision| decision.transaction).collect());
+    // Looked at again, since one that is not live any more may have been done before it ended.
+    open.into_iter().filter(|id| {
+        let is_live = engine.id(id.sequence) == *id && engine.live.standing(id.sequence) == Standing::Running;
+        !is_live && engine.journal.image(|image| image.open_decision(*id).is_some())
+    })
 }

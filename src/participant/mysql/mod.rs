@@ -213,7 +213,8 @@ impl Mysql {
             Ok(Evidence::Committed | Evidence::CommittedAlone) => answer,
             Ok(_) => {
                 let message = format!("XA COMMIT of {branch} was answered positively, but its witness is not there");
-                Answer::because(Finish::Unknown, Error::new(ErrorKind::Unavailable, message).at(self.name()))
+                // Of this branch alone: the participant is there and answers.
+                Answer::because(Finish::Unknown, Error::new(ErrorKind::InDoubt, message).at(self.name()))
             }
             Err(cause) => Answer::because(Finish::Unknown, cause),
         }

@@ -25,8 +25,12 @@ use crate::protocol::{Finish, Mode, Vote};
 use futures_util::future::join;
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, SimpleQueryMessage};
+
+/// How long a rollback waits for the statement before it.
+const GRACE: Duration = Duration::from_millis(200);
 
 /// How far a branch is, by what was answered, never by what was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -298,13 +302,18 @@ impl PostgresTransaction {
     async fn roll_back_open(&mut self, client: Arc<Client>) -> Answer<Finish> {
         let nonce = format!("{:016x}", self.nonce);
         let guard = Sql::guard(&self.id, &nonce, Mode::Writer);
-        let (guarded, ended) = join(client.simple_query(&guard), client.batch_execute(ROLLBACK)).await;
+        let ending = async { join(client.simple_query(&guard), client.batch_execute(ROLLBACK)).await };
+        let ((guarded, ended), was_cancelled) = self.hastened(ending).await;
         drop(client);
         let refused = guarded.as_ref().err().is_none_or(is_refusal);
         match (guarded, ended) {
             (Err(error), _) if is_guard(&error, LOST, &nonce) => self.lost(Finish::Unknown, error),
             // An aborted transaction refuses the guard, too, and ends like any other.
             (_, Ok(())) if refused => {
+                if was_cancelled {
+                    // The request may arrive late: not in the next user's statement.
+                    self.leave();
+                }
                 self.release(State::RolledBack);
                 Answer::good(Finish::Done)
             }
@@ -314,6 +323,19 @@ impl PostgresTransaction {
             }
             (Ok(_), Ok(())) => unreachable!("a guard without an error counts as passed"),
         }
+    }
+
+    /// Waits for the end of a rollback, and cancels what is in its way: a statement that the application gave up, but
+    /// not the server. Whether it did.
+    async fn hastened<T>(&self, ending: impl Future<Output = T>) -> (T, bool) {
+        let mut ending = std::pin::pin!(ending);
+        if let Ok(answer) = tokio::time::timeout(GRACE, &mut ending).await {
+            return (answer, false);
+        }
+        if let Some(lease) = &self.lease {
+            lease.cancel().await;
+        }
+        (ending.await, true)
     }
 
     /// Rolls back what may be prepared. The ROLLBACK in front ends what the prepare may have left open.

@@ -215,6 +215,11 @@ impl Lease {
         }
     }
 
+    /// Tells the server to give up the statement that the session is at.
+    pub(super) async fn cancel(&self) {
+        cancel(self.session().cancel.clone()).await;
+    }
+
     /// Closes the session without disturbing what it does: a commit in progress is better finished than cancelled.
     pub(super) fn close(mut self) {
         if let Some(object) = self.0.take() {
@@ -228,17 +233,20 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let Some(object) = self.0.take() else { return };
         let Session { link, cancel, slot, .. } = Object::take(object);
-        let limit = CANCEL_TIMEOUT;
         drop(link);
         // Without a runtime the closed socket has to do: the server sees it when its statement ends.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                // A cancel request has no answer; one that fails leaves things as they are.
-                let _ = tokio::time::timeout(limit, cancel.cancel_query(NoTls)).await;
+                self::cancel(cancel).await;
                 drop(slot);
             });
         }
     }
+}
+
+async fn cancel(token: CancelToken) {
+    // A cancel request has no answer; one that fails leaves things as they are.
+    let _ = tokio::time::timeout(CANCEL_TIMEOUT, token.cancel_query(NoTls)).await;
 }
 
 /// How long a cancel request may take to connect.
