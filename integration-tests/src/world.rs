@@ -127,7 +127,7 @@ impl Side {
     pub fn words(&self) -> Words {
         match self.flavor() {
             Flavor::Postgres => Words {
-                begin: "BEGIN",
+                begin: "SET LOCAL handfast.branch",
                 prepare: "PREPARE TRANSACTION",
                 commit: "COMMIT PREPARED",
                 roll_back: "ROLLBACK PREPARED",
