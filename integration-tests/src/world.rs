@@ -201,6 +201,18 @@ impl Side {
         names
     }
 
+    /// Waits until nobody has a session in the database any more: what a killed program had sent before has been done.
+    pub async fn sessions_are_gone(&self) {
+        let others = match self.flavor() {
+            Flavor::Postgres => "pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+            Flavor::MariaDb | Flavor::MySql => {
+                "information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+            }
+        };
+        let count = format!("SELECT count(*) FROM {others}");
+        eventually("no session is left", async || self.value(&count).await.as_deref() == Some("0")).await;
+    }
+
     /// The kinds of the witness rows of a transaction.
     pub async fn witnesses(&self, id: TransactionId) -> Vec<String> {
         let (incarnation, sequence) = (id.incarnation.to_sql(), id.sequence);
