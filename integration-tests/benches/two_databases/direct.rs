@@ -62,6 +62,8 @@ pub enum Kind {
     Floor {
         /// Each branch leaves a row that proves its commit.
         proof: bool,
+        /// The begin is answered before the work is sent, as by everything that lends the driver to an application.
+        begin_apart: bool,
     },
     /// A commit on PostgreSQL, a read-only transaction on the other.
     LocalAndRead,
@@ -92,7 +94,7 @@ impl Direct {
         pair.both("COMMIT", "COMMIT").await;
     }
 
-    async fn floor(&self, worker: usize, number: usize, proof: bool) {
+    async fn floor(&self, worker: usize, number: usize, proof: bool, begin_apart: bool) {
         let mut pair = self.pair(worker).await;
         let work = update(worker, number);
         let id = self.hands.next.fetch_add(1, Ordering::Relaxed);
@@ -100,7 +102,12 @@ impl Direct {
         let proof = |branch| {
             if proof { format!("INSERT INTO proof VALUES (1, {id}, {branch}, 'decided'); ") } else { String::new() }
         };
-        pair.both(&format!("BEGIN; {work}"), &format!("XA START {xid}; {work}")).await;
+        if begin_apart {
+            pair.both("BEGIN", &format!("XA START {xid}")).await;
+            pair.both(&work, &work).await;
+        } else {
+            pair.both(&format!("BEGIN; {work}"), &format!("XA START {xid}; {work}")).await;
+        }
         let prepare_xa = format!("{}XA END {xid}; XA PREPARE {xid}", proof(1));
         pair.both(&format!("{}PREPARE TRANSACTION '{gid}'", proof(0)), &prepare_xa).await;
         self.hands.log.decide().await;
@@ -131,7 +138,7 @@ impl Way for Direct {
     fn transact(&self, worker: usize, number: usize) -> BoxFuture<'_, ()> {
         match self.kind {
             Kind::Local => Box::pin(self.local(worker, number)),
-            Kind::Floor { proof } => Box::pin(self.floor(worker, number, proof)),
+            Kind::Floor { proof, begin_apart } => Box::pin(self.floor(worker, number, proof, begin_apart)),
             Kind::LocalAndRead => Box::pin(self.local_and_read(worker, number)),
             Kind::PostgresAlone => Box::pin(self.postgres_alone(worker, number)),
             Kind::MysqlAlone => Box::pin(self.mysql_alone(worker, number)),

@@ -167,14 +167,16 @@ async fn variants(stage: &Stage, with_postgres_alone: bool) -> Vec<Variant> {
     let unproven = bridged::open(stage, "bench-unproven", false).await;
     let bridged = |kind| Arc::new(bridged::Bridged::new(bridge.clone(), kind)) as Arc<dyn Way>;
     let variant = |name, against, way| Variant { name, against, way };
-    let both: &[&str] = &["floor", "floor+proof"];
+    let floor = |proof, begin_apart| direct(direct::Kind::Floor { proof, begin_apart });
+    let floors: &[&str] = &["floor", "floor+proof"];
     let mut all = vec![
         variant("local", &[], direct(direct::Kind::Local)),
-        variant("floor", &["local"], direct(direct::Kind::Floor { proof: false })),
-        variant("handfast", both, bridged(bridged::Kind::Both)),
-        variant("floor+proof", &["floor"], direct(direct::Kind::Floor { proof: true })),
-        variant("witness=false", both, Arc::new(bridged::Bridged::new(unproven, bridged::Kind::Both))),
-        variant("decided", both, bridged(bridged::Kind::Decided)),
+        variant("floor", &["local"], floor(false, false)),
+        variant("handfast", &["floor", "floor+proof", "floor+begin"], bridged(bridged::Kind::Both)),
+        variant("floor+proof", &["floor"], floor(true, false)),
+        variant("floor+begin", &["floor"], floor(true, true)),
+        variant("witness=false", floors, Arc::new(bridged::Bridged::new(unproven, bridged::Kind::Both))),
+        variant("decided", floors, bridged(bridged::Kind::Decided)),
         variant("local+read", &[], direct(direct::Kind::LocalAndRead)),
         variant("read-only", &["local+read"], bridged(bridged::Kind::ReadOnly)),
         variant("local-mysql", &[], direct(direct::Kind::MysqlAlone)),

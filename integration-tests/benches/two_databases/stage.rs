@@ -64,8 +64,15 @@ impl Stage {
     }
 }
 
+/// Throwaway servers have logs so small that they stop for checkpoints all the time; these have some room.
 async fn start(flavor: Flavor) -> Server {
-    servers::start(flavor).await
+    let roomy: &[(&str, &str)] = match flavor {
+        Flavor::Postgres => &[("shared_buffers", "128MB"), ("min_wal_size", "512MB")],
+        Flavor::MariaDb => &[("innodb_buffer_pool_size", "128M"), ("innodb_log_file_size", "256M")],
+        Flavor::MySql => &[("innodb_buffer_pool_size", "128M"), ("innodb_redo_log_capacity", "256M")],
+    };
+    let options = roomy.iter().fold(servers::options(), |options, (name, value)| options.with(name, value));
+    servers::start_with(flavor, options).await
 }
 
 /// The row of a worker's transaction.
