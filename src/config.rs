@@ -102,8 +102,7 @@ pub struct PoolConfig {
 }
 
 /// The kinds of database that come with Handfast.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// PostgreSQL.
     Postgres,
@@ -116,6 +115,7 @@ pub enum Kind {
 #[serde(deny_unknown_fields)]
 pub struct ParticipantConfig {
     /// What it is.
+    #[serde(deserialize_with = "kind")]
     pub kind: Kind,
     /// Where it is, as its driver writes it. A password in it is never printed.
     pub url: String,
@@ -248,6 +248,29 @@ fn acknowledge<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Acknowledge
     }
 }
 
+fn kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Kind, D::Error> {
+    match String::deserialize(deserializer)?.as_str() {
+        "postgres" => Ok(Kind::Postgres),
+        "mysql" => Ok(Kind::Mysql),
+        other => Err(de::Error::custom(format!("{other:?} is not \"postgres\" or \"mysql\" (for MariaDB too)"))),
+    }
+}
+
+/// What is wrong with a configuration, in one line, without the lines of the file and the values that its parser
+/// likes to quote: there may be a password in them.
+fn wrong(error: &config::ConfigError) -> String {
+    let text = error.to_string();
+    let is_quotation = |line: &&str| line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').starts_with('|');
+    let mut text: String = text.lines().filter(|line| !is_quotation(line)).collect::<Vec<_>>().join(" ");
+    for secret in ["://", "password="] {
+        if let Some(at) = text.find(secret) {
+            text.truncate(at);
+            text.push_str("..");
+        }
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn participants<'de, D>(deserializer: D) -> Result<BTreeMap<ParticipantName, ParticipantConfig>, D::Error>
 where
     D: Deserializer<'de>,
@@ -274,7 +297,9 @@ impl Config {
             .build()
             .and_then(config::Config::try_deserialize::<Self>);
         parsed
-            .map_err(|error| Error::new(ErrorKind::Config, format!("configuration {}: {error}", path.display())))?
+            .map_err(|error| {
+                Error::new(ErrorKind::Config, format!("configuration {}: {}", path.display(), wrong(&error)))
+            })?
             .checked()
     }
 
@@ -287,7 +312,7 @@ impl Config {
             .add_source(config::File::from_str(text, config::FileFormat::Toml))
             .build()
             .and_then(config::Config::try_deserialize::<Self>)
-            .map_err(|error| Error::new(ErrorKind::Config, format!("configuration: {error}")))?
+            .map_err(|error| Error::new(ErrorKind::Config, format!("configuration: {}", wrong(&error))))?
             .checked()
     }
 
@@ -401,8 +426,22 @@ mod tests {
         assert!(refused("transaction.lock_timeout = \"40s\"").contains("lock_timeout"));
         assert!(refused("journal.segment_bytes = 5").contains("65536"));
         assert!(refused("participants.Orders = { kind = \"mysql\", url = \"\" }").contains("Orders"));
-        assert!(refused("participants.o = { kind = \"oracle\", url = \"\" }").contains("oracle"));
+        let oracle = refused("participants.o = { kind = \"oracle\", url = \"\" }");
+        assert!(oracle.contains("\"oracle\" is not \"postgres\" or \"mysql\""), "{oracle}");
         assert!(refused("participants.o = { kind = \"mysql\", url = \"\", tls = \"verify-full\" }").contains("tls"));
+    }
+
+    #[test]
+    fn errors_quote_no_password() {
+        for line in [
+            "participants.o = \"mysql://app:secret@db\"",
+            "participants.o = \"host=db password=secret\"",
+            "participants.o.url = \"mysql://app:secret@db",
+            "participants.o = { kind = \"mysql://app:secret@db\", url = \"\" }",
+        ] {
+            let text = refused(line);
+            assert!(!text.contains("secret") && !text.contains('\n'), "{text}");
+        }
     }
 
     #[test]

@@ -36,7 +36,8 @@ pub(crate) struct Engine {
     pub runtime: tokio::runtime::Handle,
     /// Wakes the resolver: something was left to it.
     pub work: Notify,
-    /// Held for a pass: two at once would take each other's work for refused.
+    /// Held for a pass: two at once would take each other's work for refused, and the one that began earlier would have the
+    /// last word about what was found.
     pub passing: Mutex<()>,
 }
 

@@ -1,11 +1,12 @@
 //! What each command prints, word for word, in the situations in which somebody will read it. Names that change from
 //! run to run are replaced: ids, ports, ages, versions, paths.
 
-use crate::stage::{Ran, Stage, killed_at};
+use crate::stage::{Network, Ran, Stage, killed_at};
 use insta::Settings;
 use integration_tests::conformance::eventually;
 use integration_tests::each_pair;
 use integration_tests::servers::{self, Flavor, Server};
+use serde_json::json;
 
 each_pair! {
     async fn output(other) {
@@ -27,9 +28,7 @@ each_pair! {
         stage.mysql.kill().await.unwrap();
         show(&stage, "server_down", &["recover", &format!("outcome {id}")]).await;
         stage.mysql.restart().await.unwrap();
-        let application = stage.application().await;
-        show(&stage, "application_running", &["list", "recover"]).await;
-        application.end().await;
+        beside_an_application(&stage).await;
 
         clear(&stage).await;
         killed_at(&stage, Some("COMMIT PREPARED"), Some("XA COMMIT")).await;
@@ -40,6 +39,26 @@ each_pair! {
         roll_back_by_hand(&stage, &id).await;
         show(&stage, "damaged", &["list", "recover", "list", &format!("outcome {id}")]).await;
     }
+}
+
+/// With a transaction in phase two.
+async fn beside_an_application(stage: &Stage) {
+    let network = Network::before(stage).await;
+    let mut application = stage.application_behind(&network).await;
+    // What it settled at its start is written down a moment later.
+    let open = async || stage.tool("journal verify --format json").await.json()["open_decisions"] == json!([]);
+    eventually("nothing is open", open).await;
+    let held = [network.postgres.on("COMMIT PREPARED").hold(), network.mysql.on("XA COMMIT").hold()];
+    let id = application.write(2).await;
+    application.tell("commit").await;
+    held[0].fired().await;
+    held[1].fired().await;
+    show(stage, "application_running", &["list", "recover", &format!("outcome {id}")]).await;
+    for rule in &held {
+        rule.release();
+    }
+    application.says("committed ").await;
+    application.end().await;
 }
 
 async fn own(flavor: Flavor) -> &'static Server {

@@ -40,7 +40,10 @@ each_pair! {
             (with("url = \"mysql://", "url = \"mysqlx//"), vec!["participants.orders.url", "mysql://USER@HOST:PORT/DATABASE"]),
             (with("url = \"postgresql://", "url = \"nonsense:"), vec!["participants.ledger.url", "postgresql://USER@HOST:PORT/DATABASE"]),
             (format!("{good}password_file = \"/nowhere/secret\"\n"), vec!["orders", "password_file /nowhere/secret"]),
-            (good.replacen("[participants.orders]", "[participants.orders", 1), vec!["wrong.toml"]),
+            (good.replacen("[participants.orders]", "[participants.orders", 1), vec!["wrong.toml", "line "]),
+            // Parsers quote the line that they stumble over.
+            (with("url = \"mysql://", "url = mysql://"), vec!["wrong.toml", "line "]),
+            (with("url = \"mysql://", "url = [\"mysql://"), vec!["wrong.toml", "line "]),
         ];
         let path = stage.path("wrong.toml");
         for (text, names) in wrong {
