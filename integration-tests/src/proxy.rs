@@ -106,6 +106,9 @@ pub struct On {
     every: bool,
 }
 
+/// A way to arm a rule, like [`On::cut`]: for tests that try several.
+pub type Arm = fn(On) -> Rule;
+
 /// An armed rule.
 pub struct Rule {
     armed: Arc<Armed>,

@@ -127,7 +127,7 @@ impl Side {
     pub fn words(&self) -> Words {
         match self.flavor() {
             Flavor::Postgres => Words {
-                begin: "BEGIN",
+                begin: "SET LOCAL handfast.branch",
                 prepare: "PREPARE TRANSACTION",
                 commit: "COMMIT PREPARED",
                 roll_back: "ROLLBACK PREPARED",
@@ -199,6 +199,18 @@ impl Side {
         // No server promises an order.
         names.sort();
         names
+    }
+
+    /// Waits until nobody has a session in the database any more: what a killed program had sent before has been done.
+    pub async fn sessions_are_gone(&self) {
+        let others = match self.flavor() {
+            Flavor::Postgres => "pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+            Flavor::MariaDb | Flavor::MySql => {
+                "information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+            }
+        };
+        let count = format!("SELECT count(*) FROM {others}");
+        eventually("no session is left", async || self.value(&count).await.as_deref() == Some("0")).await;
     }
 
     /// The kinds of the witness rows of a transaction.

@@ -6,7 +6,7 @@ use handfast::resolver::Resolver;
 use handfast::{ErrorKind, Outcome};
 use integration_tests::application::Application;
 use integration_tests::each_pair;
-use integration_tests::proxy::On;
+use integration_tests::proxy::{Arm, On, Rule};
 use integration_tests::servers::Flavor;
 use integration_tests::world::{
     Home, ORDERS, Program, Side, World, eventually, eventually_or, insert, insert_at, settled,
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Every bit of phase two gets its own way to fail, and commit() says *committed* each time.
-async fn fails_and_commits(world: &World, sections: &str, faults: &[(&str, fn(On) -> integration_tests::proxy::Rule)]) {
+async fn fails_and_commits(world: &World, sections: &str, faults: &[(&str, Arm)]) {
     let bridge = world.open_with(sections).await;
     let mut key = 0;
     for side in world.sides() {
@@ -40,10 +40,8 @@ async fn fails_and_commits(world: &World, sections: &str, faults: &[(&str, fn(On
 /// Ends the sessions of a side's participant, as an administrator does.
 async fn end_sessions(side: &Side) {
     if side.flavor() == Flavor::Postgres {
-        side.query(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
-        )
-        .await;
+        let others = "datname = current_database() AND pid <> pg_backend_pid()";
+        side.query(&format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")).await;
         return;
     }
     let sql = format!(
@@ -307,7 +305,7 @@ each_pair! {
             assert_eq!(side.prepared().await.len(), 1);
             assert_eq!(side.proxy.count(side.words().commit), 1, "the coordinator's own");
         }
-        rules.iter().for_each(integration_tests::proxy::Rule::release);
+        rules.iter().for_each(Rule::release);
         assert!(commit.await.unwrap().unwrap().pending.is_empty());
         world.is_on_both(1).await;
         assert_eq!((bridge.status().damaged, bridge.status().in_doubt), (0, 0));
@@ -319,7 +317,8 @@ each_pair! {
         let world = World::new(other).await;
         let mut key = 0;
         for side in world.sides() {
-            for (text, expected) in [(side.words().commit, Outcome::Committed), (side.words().roll_back, Outcome::RolledBack)] {
+            let words = side.words();
+            for (text, expected) in [(words.commit, Outcome::Committed), (words.roll_back, Outcome::RolledBack)] {
                 key += 1;
                 // Held for good: what the program closes stays open at the server.
                 let rule = side.proxy.on(text).hold();
@@ -343,8 +342,12 @@ each_pair! {
 
     /// A scan that fails, hangs or is cut is no empty list: nothing is presumed of what it did not show.
     async fn d20_a_failed_scan_is_not_an_empty_list(other) {
-        let faults: [(&str, fn(On) -> integration_tests::proxy::Rule); 4] =
-            [("cut", On::cut), ("answer cut", On::cut_answer), ("hangs", On::hold_answer), ("cut short", |on| on.truncate_answer(20))];
+        let faults: [(&str, Arm); 4] = [
+            ("cut", On::cut),
+            ("answer cut", On::cut_answer),
+            ("hangs", On::hold_answer),
+            ("cut short", |on| on.truncate_answer(20)),
+        ];
         for (name, fault) in faults {
             let world = World::new(other).await;
             for side in world.sides() {

@@ -3,7 +3,7 @@
 
 use handfast::mysql_async::prelude::Queryable;
 use handfast::{CommitError, ErrorKind, Outcome};
-use integration_tests::proxy::{On, Rule};
+use integration_tests::proxy::{Arm, On};
 use integration_tests::servers::Flavor;
 use integration_tests::world::{LEDGER, ORDERS, Side, World, eventually, insert, insert_at, settled};
 use integration_tests::{each_mysql, each_pair};
@@ -121,10 +121,10 @@ each_pair! {
         let tx = insert(&bridge, 1).await;
         let ledger = tx.postgres(LEDGER).await.unwrap();
         let mut orders = tx.mysql(ORDERS).await.unwrap();
-        for statement in ["SAVEPOINT s", "INSERT INTO t VALUES (1, 2)", "ROLLBACK TO SAVEPOINT s", "INSERT INTO t VALUES (2, 1)"] {
-            let fails = statement.contains("(1, 2)");
-            assert_eq!(ledger.batch_execute(statement).await.is_err(), fails, "{statement}");
-            assert_eq!(orders.query_drop(statement).await.is_err(), fails, "{statement}");
+        let fails = "INSERT INTO t VALUES (1, 2)";
+        for statement in ["SAVEPOINT s", fails, "ROLLBACK TO SAVEPOINT s", "INSERT INTO t VALUES (2, 1)"] {
+            assert_eq!(ledger.batch_execute(statement).await.is_err(), statement == fails, "{statement}");
+            assert_eq!(orders.query_drop(statement).await.is_err(), statement == fails, "{statement}");
         }
         drop((ledger, orders));
         tx.commit().await.unwrap();
@@ -134,9 +134,12 @@ each_pair! {
 
     /// One side's prepare is cut off, before or behind the server, and that server stays down.
     async fn d17_a_dead_participant_is_not_waited_for(other) {
-        type Fault = fn(On) -> Rule;
-        let faults: [(&str, Fault); 4] =
-            [("not delivered", On::cut), ("no answer", On::cut_answer), ("reset", On::reset), ("reset later", On::reset_answer)];
+        let faults: [(&str, Arm); 4] = [
+            ("not delivered", On::cut),
+            ("no answer", On::cut_answer),
+            ("reset", On::reset),
+            ("reset later", On::reset_answer),
+        ];
         let world = World::new(other).await;
         let bridge = world.open().await;
         let mut key = 0;
@@ -166,12 +169,11 @@ each_pair! {
     /// One side's prepare meets a black hole: the deadline ends it.
     async fn d17_a_silent_participant_is_waited_for_until_the_deadline(other) {
         let world = World::new(other).await;
-        // A prepare that arrives after the resolver has looked is found when it looks again.
-        let sections = "[transaction]\ntimeout = \"1s\"\nlock_timeout = \"500ms\"\n[recovery]\ninterval = \"200ms\"\n";
+        let sections = "[transaction]\ntimeout = \"1500ms\"\nlock_timeout = \"500ms\"\n";
         let bridge = world.open_with(sections).await;
         let mut key = 0;
         for side in world.sides() {
-            for hold in [On::hold as fn(On) -> Rule, On::hold_answer] {
+            for hold in [On::hold as Arm, On::hold_answer] {
                 key += 1;
                 let tx = insert(&bridge, key).await;
                 let rule = hold(side.proxy.on(side.words().prepare));
@@ -209,7 +211,7 @@ each_pair! {
         let world = World::new(other).await;
         let bridge = world.open().await;
         for side in world.sides() {
-            let cases: [(i32, fn(On) -> Rule, Outcome); 4] = [
+            let cases: [(i32, Arm, Outcome); 4] = [
                 (1, On::cut_answer, Outcome::Committed),
                 (2, On::reset_answer, Outcome::Committed),
                 (3, On::cut, Outcome::RolledBack),
@@ -247,8 +249,8 @@ each_pair! {
             update(&first, side, 1000).await.unwrap();
             update(&second, side, 1001).await.unwrap();
             let (a, b) = tokio::join!(
-                async { let answer = update(&first, side, 1001).await; if answer.is_err() { give_up(first, side).await } else { drop(first) } answer },
-                async { let answer = update(&second, side, 1000).await; if answer.is_err() { give_up(second, side).await } else { drop(second) } answer },
+                update_and_end(first, side, 1001),
+                update_and_end(second, side, 1000)
             );
             let error = match (a, b) {
                 (Err(error), Ok(())) | (Ok(()), Err(error)) => error,
@@ -300,6 +302,15 @@ async fn update(tx: &handfast::Transaction, side: &Side, key: i32) -> handfast::
     Ok(())
 }
 
+/// Updates one more row; whoever is the victim goes on to commit, the other one rolls back.
+async fn update_and_end(tx: handfast::Transaction, side: &Side, key: i32) -> handfast::Result<()> {
+    let answer = update(&tx, side, key).await;
+    if answer.is_err() {
+        give_up(tx, side).await;
+    }
+    answer
+}
+
 /// An application that commits after a deadlock. PostgreSQL has forgotten by then why the transaction failed, and
 /// nobody watches what its driver's client was told.
 async fn give_up(victim: handfast::Transaction, side: &Side) {
@@ -333,7 +344,7 @@ each_mysql! {
         // The one after it works.
         let sent = world.orders.proxy.count("XA COMMIT");
         insert(&bridge, 3).await.commit().await.unwrap();
-        assert_eq!(world.orders.proxy.count("XA COMMIT"), sent + 1, "one transaction, one commit: never that of the others");
+        assert_eq!(world.orders.proxy.count("XA COMMIT"), sent + 1, "never that of the others");
         assert!(world.ledger.has(3).await && world.orders.has(3).await);
         for slot in 0..8 {
             assert!(!world.orders.has(100 + slot).await);

@@ -8,10 +8,11 @@ use integration_tests::proxy::{Message, Rule};
 use integration_tests::servers::Flavor;
 use integration_tests::world::{LEDGER, ORDERS, Program, Side, World, eventually, insert, insert_at, settled};
 
-/// What a side's clients have asked since the first so many messages.
+/// What a side has been asked since the first so many messages, on the sessions of branches: the resolver has its own.
 fn questions(side: &Side, since: usize) -> Vec<Message> {
-    let messages = side.proxy.messages().split_off(since);
-    messages.into_iter().filter(|message| message.is_question(side.flavor())).collect()
+    let sessions = side.branch_connections();
+    let messages = side.proxy.messages().split_off(since).into_iter();
+    messages.filter(|one| one.is_question(side.flavor()) && sessions.contains(&one.connection)).collect()
 }
 
 fn texts(messages: &[Message]) -> Vec<&str> {

@@ -2,7 +2,7 @@
 //!
 //! | answer | proves |
 //! |---|---|
-//! | every step answered, the nonce first | what was asked for was done, in the very transaction that was begun |
+//! | every step answered, the nonce first where one is asked for | what was asked for was done, in the very transaction that was begun |
 //! | the marker is not there | the transaction is another; rolled back, if XA END says so, else the application's doing |
 //! | a step before the last refused | the last was not done: nothing is prepared or committed |
 //! | the last step refused | what XA ROLLBACK answers then |
@@ -198,7 +198,7 @@ impl XaBranch {
         }
         // Should this call be dropped, nothing more is asked on this session.
         self.state = State::Left;
-        let question = self.sql.commit(self.common.nonce());
+        let question = self.sql.commit();
         match self.answered(&question).await {
             Ok(()) => {
                 self.release(State::Committed);
@@ -289,7 +289,7 @@ impl XaBranch {
         match tokio::time::timeout(limit, self.ask(question)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(failure)) => {
-                let (_, statement) = question.steps.last().expect("a question has the nonce's step at least");
+                let (_, statement) = question.steps.last().expect("a question has the step that it is there for");
                 Err(self.explain(&format!("{statement} was not answered positively"), failure.into_error()))
             }
             Err(_) => Err(self.error(ErrorKind::Unavailable, format!("no answer within {limit:?}"))),

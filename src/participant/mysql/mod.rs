@@ -164,7 +164,7 @@ impl Mysql {
             let mut lease = Lease::new(pool::take(self.name(), &ours.pool, options.lock_timeout).await?);
             let id = transaction.branch(ours.participant, lease.slot());
             let sql = self.sql.branch(&id, options.mode, witness::random()?);
-            match lease.ask(&sql.begin(&self.sql, &options, self.common.nonce())).await {
+            match lease.ask(&sql.begin(&self.sql, &options)).await {
                 Ok(()) => return Ok(Box::new(XaBranch::new(self.common.clone(), id, options.mode, sql, lease))),
                 Err(Failure::Refused(Step::Start, error)) if error.code == XA_DUPLICATE => {
                     // Never adopted (D48): it is the work of somebody else.

@@ -17,7 +17,7 @@ const DIALECT: Dialect = Dialect::MySql;
 /// What a statement of a question is for: which one failed decides what its failure proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Shows that the answer is one to this question. Always the first.
+    /// Shows that the answer is one to this question. The first, where there is one.
     Nonce,
     /// Sets up the session for its next branch.
     Setting,
@@ -34,9 +34,13 @@ pub(super) enum Step {
 }
 
 /// Statements that go in one round trip and have to be answered one by one.
+///
+/// A **nonce** goes in front wherever something unread may be on the wire: after the application's calls, and after a
+/// question without a clear answer. Where the question before was ours and was answered whole, there is nothing to
+/// mistake for an answer, and the nonce is left out: it costs the server more than any other step in front of the last.
 pub(super) struct Question {
     /// What the first row of the first answer must hold.
-    pub(super) nonce: String,
+    pub(super) nonce: Option<String>,
     /// The statements with what they are for.
     pub(super) steps: Vec<(Step, String)>,
 }
@@ -45,7 +49,12 @@ impl Question {
     fn new(nonce: u64) -> Self {
         let nonce = format!("{nonce:016x}");
         let ask = format!("SELECT '{nonce}', CONNECTION_ID()");
-        Self { nonce, steps: vec![(Step::Nonce, ask)] }
+        Self { nonce: Some(nonce), steps: vec![(Step::Nonce, ask)] }
+    }
+
+    /// On a session whose last question was ours and was answered whole.
+    fn in_step() -> Self {
+        Self { nonce: None, steps: Vec::new() }
     }
 
     fn then(mut self, step: Step, statement: impl Into<String>) -> Self {
@@ -70,11 +79,12 @@ pub(super) struct BranchSql {
 }
 
 impl BranchSql {
-    /// Begins the branch on a session whose last user may have changed its database or its lock timeout.
+    /// Begins the branch on a session whose last user may have changed its database or its lock timeout. Its last
+    /// question was the end of that user's branch, or the one that named it when it was new.
     ///
     /// Right behind it goes the **marker**, a savepoint of a random name. A savepoint ends with its transaction: while
     /// it can be released, the transaction is the very one that was begun, whatever the application sent in between.
-    pub(super) fn begin(&self, sql: &Sql, options: &BeginOptions, nonce: u64) -> Question {
+    pub(super) fn begin(&self, sql: &Sql, options: &BeginOptions) -> Question {
         let isolation = match options.isolation {
             Isolation::Default => None,
             Isolation::ReadCommitted => Some("READ COMMITTED"),
@@ -85,7 +95,7 @@ impl BranchSql {
             Mode::Writer => format!("XA START {}", self.xid),
             Mode::ReadOnly => "START TRANSACTION READ ONLY".into(),
         };
-        let mut question = Question::new(nonce)
+        let mut question = Question::in_step()
             .then(Step::Setting, format!("USE {}", DIALECT.quote(&sql.database)))
             .then(Step::Setting, settings(options.lock_timeout));
         if let Some(level) = isolation {
@@ -121,9 +131,9 @@ impl BranchSql {
         self.marked(nonce).then(Step::Last, "COMMIT")
     }
 
-    /// Phase two.
-    pub(super) fn commit(&self, nonce: u64) -> Question {
-        Question::new(nonce).then(Step::Last, format!("XA COMMIT {}", self.xid))
+    /// Phase two, on the session that has just answered phase one.
+    pub(super) fn commit(&self) -> Question {
+        Question::in_step().then(Step::Last, format!("XA COMMIT {}", self.xid))
     }
 
     /// Rolls back what is open, the marker having been proven.

@@ -71,19 +71,20 @@ impl Failure {
 /// # Cancel safety
 /// Dropped, it leaves the connection [broken](Wire::is_broken).
 pub(super) async fn ask(conn: &mut Conn, question: &Question) -> Result<(), Failure> {
-    let mut answers = conn.query_iter(question.text()).await.map_err(|error| Failure::at(Step::Nonce, error))?;
+    let (first, _) = question.steps.first().expect("a question has the step that it is there for");
+    let mut answers = conn.query_iter(question.text()).await.map_err(|error| Failure::at(*first, error))?;
     for (step, _) in &question.steps {
         // A step that was refused announces no columns either, and `collect` then has the refusal.
         let announced = answers.columns().is_some();
         let rows = answers.collect::<Row>().await.map_err(|error| Failure::at(*step, error))?;
-        if !announced || (*step == Step::Nonce && !shows(&rows, &question.nonce)) {
+        if !announced || (*step == Step::Nonce && !shows(&rows, question.nonce.as_deref())) {
             return Err(Failure::Misunderstood);
         }
     }
     if answers.columns().is_some() { Err(Failure::Misunderstood) } else { Ok(()) }
 }
 
-fn shows(rows: &[Row], nonce: &str) -> bool {
+fn shows(rows: &[Row], nonce: Option<&str>) -> bool {
     let found = rows.first().and_then(|row| row.get_opt::<String, _>(0)?.ok());
-    rows.len() == 1 && found.as_deref() == Some(nonce)
+    rows.len() == 1 && found.is_some() && found.as_deref() == nonce
 }
