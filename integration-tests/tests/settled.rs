@@ -1,6 +1,8 @@
 //! Earlier incarnations on real servers: what a dead process has left on its way, at servers that have not noticed its
 //! death, is ended; what it has committed and not written down is found; and nobody else is disturbed.
 
+use handfast::id::Incarnation;
+use handfast::journal::{Journal, Opening};
 use handfast::resolver::{Hindrance, Resolver};
 use handfast::{Bridge, Outcome};
 use integration_tests::each_pair;
@@ -115,6 +117,39 @@ each_pair! {
             world.is_on_both(key).await;
         }
         assert_eq!(bridge.status().damaged + neighbour.status().damaged, 0);
+    }
+
+    /// Many restarts while nobody settled anything: one question of each kind answers for all of them.
+    async fn many_restarts_cost_one_question(other) {
+        const RESTARTS: u64 = 200;
+        let world = World::new(other).await;
+        world.open().await.close().await.unwrap();
+        let config = world.config("");
+        let mut rows = Vec::new();
+        for number in 1..=RESTARTS {
+            let incarnation = Incarnation(number << 56 | number);
+            let participants = config.participants.keys().copied().collect();
+            let opening = Opening { node: config.node, incarnation, opened_at_ms: 0, participants };
+            Journal::open(&config.journal, opening).unwrap().close().unwrap();
+            rows.push(incarnation.to_sql());
+        }
+        for (number, side) in world.sides().into_iter().enumerate() {
+            let rows = rows.iter().map(|row| format!("('{}', {row}, {number}, 0, 'journal', 0, '', 32)", config.node));
+            side.query(&format!(
+                "INSERT INTO handfast_incarnation (node, incarnation, participant, lineage, decision, journal, host, \
+                 session_slots) VALUES {}",
+                rows.collect::<Vec<_>>().join(", ")
+            ))
+            .await;
+        }
+        let questions = |text: &str| world.sides().map(|side| side.proxy.count(text)).iter().sum::<usize>();
+        let (sessions, witnesses) = (["IS_USED_LOCK(CONCAT", "pg_terminate_backend(pid) FROM"], "SELECT incarnation, sequence, kind");
+        let before = (sessions.map(questions), questions(witnesses));
+        let bridge = world.open().await;
+        all_settled(&bridge).await;
+        assert_eq!(sessions.map(questions), before.0.map(|count| count + 1));
+        assert_eq!(questions(witnesses), before.1 + 2);
+        bridge.close().await.unwrap();
     }
 
     /// A participant that is down delays it, and recovery says so.
