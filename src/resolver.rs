@@ -27,8 +27,10 @@ use crate::protocol::recovery::{
     self, Action, BranchPlan, Evidence, Memory, Observation, Plan, Recalled, Scan, outcome_of, questions,
 };
 use crate::protocol::{Finish, Outcome, Record};
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
@@ -393,7 +395,14 @@ impl Resolver {
                 () = engine.work.notified() => pause = self.settings.backoff_min,
                 () = tokio::time::sleep(wait) => pause = next_pause(pause, self.settings.backoff_max),
             }
-            pending = !self.sweep(&|_| {}).await.is_complete();
+            // A bug that one pass meets must not end recovery for good: passes remember nothing of each other.
+            pending = match AssertUnwindSafe(self.sweep(&|_| {})).catch_unwind().await {
+                Ok(pass) => !pass.is_complete(),
+                Err(_) => {
+                    tracing::error!("a pass of the resolver has met a bug; the next one begins anew");
+                    true
+                }
+            };
         }
     }
 
