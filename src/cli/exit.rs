@@ -13,7 +13,9 @@ pub enum Exit {
     /// Nothing is left to be done.
     #[default]
     Clean = 0,
-    /// Arguments, configuration or the set-up of a participant are wrong: the message says what to correct.
+    /// Arguments, configuration or the set-up of a participant are wrong: the message says what to correct. The report's
+    /// word for it is `refused`, as nothing was looked at; the code tells the two apart.
+    #[serde(rename = "refused")]
     Usage = 2,
     /// Something is in doubt, or prepared and not finished: run `handfast recover`, or again later.
     InDoubt = 3,
@@ -55,11 +57,10 @@ impl Exit {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Clean => "clean",
-            Self::Usage => "usage",
             Self::InDoubt => "in_doubt",
             Self::Unreachable => "unreachable",
             Self::Damaged => "damaged",
-            Self::Refused => "refused",
+            Self::Usage | Self::Refused => "refused",
             Self::Corrupt => "corrupt",
         }
     }

@@ -138,7 +138,7 @@ each_pair! {
         let nowhere = stage.path("nowhere.toml");
         for command in ["list", "recover", "journal verify", "journal dump", "init", "init --print"] {
             let wrong = stage.tool_at(&nowhere, &format!("{command} --format json")).await.ended(2).json();
-            assert_eq!(wrong["status"], "usage");
+            assert_eq!(wrong["status"], "refused");
             assert!(wrong["error"].as_str().unwrap().contains("nowhere.toml"), "{wrong:#}");
         }
         let shown = stage.json("init --print", 0).await;

@@ -18,7 +18,7 @@
 //! `unsettled` is there only when `recover` found such openings.
 //!
 //! `status` is one of `clean`, `in_doubt`, `unreachable`, `damaged`, `refused`, `corrupt`, and says what the exit code
-//! says; a mistake in arguments or configuration is `usage`. `error` says why a command came to nothing, as stderr
+//! says; a mistake in arguments or configuration is `refused` as well. `error` says why a command came to nothing, as stderr
 //! does. An `action` that is `done` was carried out by this very command; `state` is how the branch was found before.
 //! What is not known is `null`, never a zero or an empty list: `prepared` of a participant that did not give its
 //! whole list, `age_seconds` where a server does not tell. Keys may be added within a schema; none changes its meaning.
