@@ -14,7 +14,7 @@ pub(crate) use pump::{Enlisted, Job, Verdict};
 use crate::config::{Config, RecoveryConfig, TransactionConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, Lineage, ParticipantName, SessionName, TransactionId};
-use crate::journal::{Journal, Opening};
+use crate::journal::{self, Journal, Opening};
 use crate::participant::{Participant, Registration, witness};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ impl Engine {
             incarnation,
             journal: journal.id(),
             participant: 0,
-            host: host(),
+            host: journal::host(),
             expected: None,
         };
         let members = participants.into_values().zip(0..).map(|(participant, number)| Member::new(number, participant));
@@ -157,9 +157,4 @@ fn now_ms() -> u64 {
     // For people alone: a clock before 1970 may as well say 1970.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .map_or_else(|_| String::from("unknown"), |h| h.trim().to_owned())
 }

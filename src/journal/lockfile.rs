@@ -76,7 +76,7 @@ pub fn write_promise(file: &mut dyn StorageFile, journal: JournalId) -> io::Resu
 }
 
 /// This machine's name, for people.
-fn host() -> String {
+pub(crate) fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let name = name.or_else(|| std::env::var("HOSTNAME").ok()).or_else(|| std::env::var("COMPUTERNAME").ok());
     name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).unwrap_or_else(|| "an unnamed host".into())

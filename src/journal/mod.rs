@@ -99,6 +99,8 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use lockfile::host;
+
 pub use chain::{Damage, Verdict};
 pub use offline::{Offline, OfflineEntry, read, read_from};
 pub use outcomes::{Image, Impossible};
