@@ -117,6 +117,18 @@ pub enum Outcome {
     Damaged,
 }
 
+impl Outcome {
+    /// The outcome as a word for people and programs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Committed => "committed",
+            Self::RolledBack => "rolled_back",
+            Self::InDoubt => "in_doubt",
+            Self::Damaged => "damaged",
+        }
+    }
+}
+
 /// A fact that outlives the process. The journal's format gives each its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Record {

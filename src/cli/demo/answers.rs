@@ -53,7 +53,7 @@ impl Notebook {
 
     /// When the answer came.
     pub fn answered(&self, id: TransactionId, outcome: Outcome) {
-        self.line("answer", id, word(outcome));
+        self.line("answer", id, outcome.as_str());
     }
 
     fn line(&self, what: &str, id: TransactionId, rest: impl Display) {
@@ -91,20 +91,11 @@ fn add(noted: &mut BTreeMap<TransactionId, Noted>, line: &str) -> Option<()> {
         "answer" => {
             let known = noted.get_mut(&id)?;
             let all = [Outcome::Committed, Outcome::RolledBack, Outcome::InDoubt, Outcome::Damaged];
-            known.answer = Some(all.into_iter().find(|outcome| word(*outcome) == rest)?);
+            known.answer = Some(all.into_iter().find(|outcome| outcome.as_str() == rest)?);
         }
         _ => return None,
     }
     Some(())
-}
-
-fn word(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Committed => "committed",
-        Outcome::RolledBack => "rolled_back",
-        Outcome::InDoubt => "in_doubt",
-        Outcome::Damaged => "damaged",
-    }
 }
 
 fn unreadable(path: &Path, error: std::io::Error) -> Error {

@@ -249,15 +249,9 @@ fn scan_exit(trouble: &Error) -> Exit {
     Exit::of(trouble).max(Exit::Unreachable)
 }
 
-/// The outcome as a word for people and programs.
+/// The outcome's word; `unknown` is no outcome.
 fn outcome_word(outcome: Option<Outcome>) -> &'static str {
-    match outcome {
-        Some(Outcome::Committed) => "committed",
-        Some(Outcome::RolledBack) => "rolled_back",
-        Some(Outcome::InDoubt) => "in_doubt",
-        Some(Outcome::Damaged) => "damaged",
-        None => "unknown",
-    }
+    outcome.map_or("unknown", Outcome::as_str)
 }
 
 fn decision<S: Serializer>(history: &History, to: S) -> Result<S::Ok, S::Error> {
