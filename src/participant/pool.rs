@@ -1,8 +1,11 @@
-//! What the pools of the databases have in common.
+//! What the pools of the databases have in common, and the registration that they serve.
 
+use super::Registration;
+use super::witness::wrong_lineage;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::ParticipantName;
+use crate::id::{Incarnation, Lineage, ParticipantName};
 use deadpool::managed::{Manager, Object, Pool, PoolError};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Takes a session, waiting no longer than for a lock.
@@ -30,4 +33,59 @@ where
         PoolError::Closed => Error::new(ErrorKind::Closed, "the participant is closed").at(name),
         other => Error::new(ErrorKind::Unavailable, "no session").at(name).because(other),
     })
+}
+
+/// What registration left: who this is there, and the sessions under that name.
+pub(super) struct Registered<M: Manager> {
+    pub(super) incarnation: Incarnation,
+    pub(super) participant: u16,
+    pub(super) lineage: Lineage,
+    pub(super) pool: Pool<M>,
+}
+
+/// A participant's place for its registration: it works for one incarnation.
+pub(super) struct Registry<M: Manager>(OnceLock<Registered<M>>);
+
+impl<M: Manager<Error = Error>> Registry<M> {
+    pub(super) fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    /// Keeps a registration that the server has taken, with a pool of such sessions. The same one may come again.
+    pub(super) fn keep(
+        &self,
+        name: ParticipantName,
+        registration: &Registration,
+        lineage: Lineage,
+        sessions: M,
+        size: usize,
+    ) -> Result<()> {
+        let Registration { incarnation, participant, .. } = *registration;
+        let pool = Pool::builder(sessions)
+            .max_size(size)
+            .build()
+            .map_err(|error| Error::new(ErrorKind::Config, "the pool cannot be built").at(name).because(error))?;
+        let ours = self.0.get_or_init(|| Registered { incarnation, participant, lineage, pool });
+        if (ours.incarnation, ours.participant) != (incarnation, participant) {
+            let message = format!("this participant works for incarnation {} already", ours.incarnation);
+            return Err(Error::new(ErrorKind::Refused, message).at(name));
+        }
+        if ours.lineage != lineage {
+            return Err(wrong_lineage(name, ours.lineage, Some(lineage)));
+        }
+        Ok(())
+    }
+
+    /// The registration, if there is one.
+    pub(super) fn get(&self) -> Option<&Registered<M>> {
+        self.0.get()
+    }
+
+    /// The registration under which a branch of this incarnation may begin.
+    pub(super) fn of(&self, name: ParticipantName, incarnation: Incarnation) -> Result<&Registered<M>> {
+        self.get().filter(|ours| ours.incarnation == incarnation).ok_or_else(|| {
+            let message = format!("incarnation {incarnation} is not registered here: no branch can begin");
+            Error::new(ErrorKind::Refused, message).at(name)
+        })
+    }
 }

@@ -14,7 +14,7 @@
 
 use super::Evidence;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{BranchId, Incarnation, Lineage};
+use crate::id::{BranchId, Incarnation, Lineage, ParticipantName};
 use std::fmt;
 
 /// The table of witnesses.
@@ -151,6 +151,16 @@ impl From<&BranchId> for Key {
 /// [`ErrorKind::Unavailable`] when the system has no random numbers.
 pub fn new_lineage() -> Result<Lineage> {
     random().map(Lineage)
+}
+
+/// The error for another server, or an emptied one, under a known name.
+pub(super) fn wrong_lineage(name: ParticipantName, expected: Lineage, found: Option<Lineage>) -> Error {
+    let found = found.map_or_else(|| "none".into(), |lineage| lineage.to_string());
+    let message = format!(
+        "the server is of lineage {found}, the journal knows {expected}: the URL leads to another server or database, \
+         it was created anew, or it was restored from elsewhere; nothing there was touched"
+    );
+    Error::new(ErrorKind::Refused, message).at(name)
 }
 
 /// 64 random bits.

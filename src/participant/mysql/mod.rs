@@ -43,6 +43,7 @@ use self::session::{Connector, Lease, Product, Sessions, Slots};
 use self::setup::Setup;
 use self::sql::{Sql, Step};
 use self::wire::Failure;
+use super::pool::Registry;
 use super::witness::Witnessed;
 use super::{
     Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
@@ -52,7 +53,6 @@ use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId, hex};
 use crate::protocol::Finish;
-use deadpool::managed::Pool;
 use mysql_async::{Opts, OptsBuilder, Row};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -68,15 +68,7 @@ pub struct Mysql {
     sql: Arc<Sql>,
     pool_size: usize,
     common: Arc<Common>,
-    registered: OnceLock<Registered>,
-}
-
-/// What registration left: who this is there, and the sessions under that name.
-struct Registered {
-    incarnation: Incarnation,
-    participant: u16,
-    lineage: Lineage,
-    pool: Pool<Sessions>,
+    registered: Registry<Sessions>,
 }
 
 impl Mysql {
@@ -102,7 +94,7 @@ impl Mysql {
             sql,
             pool_size: config.pool_size.unwrap_or(pool.size),
             common: Arc::new(Common { name, nonce, limit: recovery.statement_timeout }),
-            registered: OnceLock::new(),
+            registered: Registry::new(),
         })
     }
 
@@ -137,29 +129,13 @@ impl Mysql {
             slots: Slots::new(self.pool_size),
             control: self.control.clone(),
         };
-        let pool = Pool::builder(sessions).max_size(self.pool_size).build().map_err(|error| {
-            Error::new(ErrorKind::Config, "the pool cannot be built").at(self.name()).because(error)
-        })?;
-        let ours = self.registered.get_or_init(|| Registered { incarnation, participant, lineage, pool });
-        if (ours.incarnation, ours.participant) != (incarnation, participant) {
-            let message = format!("this participant works for incarnation {} already", ours.incarnation);
-            return Err(Error::new(ErrorKind::Refused, message).at(self.name()));
-        }
-        if ours.lineage != lineage {
-            return Err(session::wrong_lineage(self.name(), ours.lineage, Some(lineage)));
-        }
+        self.registered.keep(self.name(), registration, lineage, sessions, self.pool_size)?;
         self.control.expect(lineage);
         Ok(lineage)
     }
 
     async fn do_begin(&self, transaction: TransactionId, options: BeginOptions) -> Result<Box<dyn Branch>> {
-        let not_registered = || {
-            let message =
-                format!("incarnation {} is not registered here: no branch can begin", transaction.incarnation);
-            Error::new(ErrorKind::Refused, message).at(self.name())
-        };
-        let ours = self.registered.get().filter(|ours| ours.incarnation == transaction.incarnation);
-        let ours = ours.ok_or_else(not_registered)?;
+        let ours = self.registered.of(self.name(), transaction.incarnation)?;
         loop {
             let mut lease = Lease::new(pool::take(self.name(), &ours.pool, options.lock_timeout).await?);
             let id = transaction.branch(ours.participant, lease.slot());

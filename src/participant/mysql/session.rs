@@ -14,6 +14,7 @@ use super::sql::{Question, Sql};
 use super::wire::{Failure, Wire, ask};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName, SessionName};
+use crate::participant::witness::wrong_lineage;
 use deadpool::managed::{Manager, Metrics, Object, RecycleError, RecycleResult};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
@@ -107,16 +108,6 @@ impl Connector {
 /// What is done on a new connection before anybody gets it. A trait, since the future has to be `Send`.
 pub(super) trait AsyncPrepare<T>: Send {
     fn run(self, wire: &mut Wire) -> impl Future<Output = Result<T>> + Send;
-}
-
-/// The error for another server, or an emptied one, under a known name.
-pub(super) fn wrong_lineage(name: ParticipantName, expected: Lineage, found: Option<Lineage>) -> Error {
-    let found = found.map_or_else(|| "none".into(), |lineage| lineage.to_string());
-    let message = format!(
-        "the server is of lineage {found}, the journal knows {expected}: the URL leads to another server or database, \
-         it was created anew, or it was restored from elsewhere; nothing there was touched"
-    );
-    Error::new(ErrorKind::Refused, message).at(name)
 }
 
 /// The slot numbers of a participant's sessions: bounded, and each free one is used as late as possible, so that a

@@ -2,12 +2,12 @@
 
 use super::control::Control;
 use super::error::{self, DUPLICATE_KEY, MyError, XA_FAILED, explain};
-use super::session::{Product, wrong_lineage};
+use super::session::Product;
 use super::sql::{self, Sql};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName};
 use crate::participant::Registration;
-use crate::participant::witness::new_lineage;
+use crate::participant::witness::{new_lineage, wrong_lineage};
 use mysql_async::prelude::Queryable;
 use std::collections::BTreeMap;
 

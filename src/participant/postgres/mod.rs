@@ -36,6 +36,7 @@ pub use self::lent::{Lent, PostgresBranch};
 use self::session::{Connector, Lease, Sessions, Slots};
 use self::setup::Setup;
 use self::sql::Sql;
+use super::pool::Registry;
 use super::witness::Witnessed;
 use super::{
     Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
@@ -45,11 +46,10 @@ use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId, hex};
 use crate::protocol::Finish;
-use deadpool::managed::Pool;
 use futures_util::future::join;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::config::{Config, Host};
@@ -63,15 +63,7 @@ pub struct Postgres {
     sql: Arc<Sql>,
     pool_size: usize,
     nonce: AtomicU64,
-    registered: OnceLock<Registered>,
-}
-
-/// What registration left: who this is there, and the sessions under that name.
-struct Registered {
-    incarnation: Incarnation,
-    participant: u16,
-    lineage: Lineage,
-    pool: Pool<Sessions>,
+    registered: Registry<Sessions>,
 }
 
 impl Postgres {
@@ -95,7 +87,7 @@ impl Postgres {
             sql,
             pool_size: config.pool_size.unwrap_or(pool.size),
             nonce: AtomicU64::new(witness::random()?),
-            registered: OnceLock::new(),
+            registered: Registry::new(),
         })
     }
 
@@ -130,29 +122,13 @@ impl Postgres {
             lineage,
             slots: Slots::new(self.pool_size),
         };
-        let pool = Pool::builder(sessions).max_size(self.pool_size).build().map_err(|error| {
-            Error::new(ErrorKind::Config, "the pool cannot be built").at(self.name()).because(error)
-        })?;
-        let ours = self.registered.get_or_init(|| Registered { incarnation, participant, lineage, pool });
-        if (ours.incarnation, ours.participant) != (incarnation, participant) {
-            let message = format!("this participant works for incarnation {} already", ours.incarnation);
-            return Err(Error::new(ErrorKind::Refused, message).at(self.name()));
-        }
-        if ours.lineage != lineage {
-            return Err(session::wrong_lineage(self.name(), ours.lineage, Some(lineage)));
-        }
+        self.registered.keep(self.name(), registration, lineage, sessions, self.pool_size)?;
         self.control.expect(lineage);
         Ok(lineage)
     }
 
     async fn do_begin(&self, transaction: TransactionId, options: BeginOptions) -> Result<Box<dyn Branch>> {
-        let not_registered = || {
-            let message =
-                format!("incarnation {} is not registered here: no branch can begin", transaction.incarnation);
-            Error::new(ErrorKind::Refused, message).at(self.name())
-        };
-        let ours = self.registered.get().filter(|ours| ours.incarnation == transaction.incarnation);
-        let ours = ours.ok_or_else(not_registered)?;
+        let ours = self.registered.of(self.name(), transaction.incarnation)?;
         loop {
             let lease = Lease::new(pool::take(self.name(), &ours.pool, options.lock_timeout).await?);
             let id = transaction.branch(ours.participant, lease.slot());

@@ -9,6 +9,7 @@ use super::error::{PgError, explain};
 use super::sql::{self, Sql};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName, SessionName};
+use crate::participant::witness::wrong_lineage;
 use deadpool::managed::{Manager, Metrics, Object, RecycleError, RecycleResult};
 use futures_util::future::join;
 use std::collections::VecDeque;
@@ -63,16 +64,6 @@ impl Connector {
     pub(super) fn unavailable(&self, message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Unavailable, message).at(self.name)
     }
-}
-
-/// The error for another server, or an emptied one, under a known name.
-pub(super) fn wrong_lineage(name: ParticipantName, expected: Lineage, found: Option<Lineage>) -> Error {
-    let found = found.map_or_else(|| "none".into(), |lineage| lineage.to_string());
-    let message = format!(
-        "the server is of lineage {found}, the journal knows {expected}: the URL leads to another server or database, \
-         it was created anew, or it was restored from elsewhere; nothing there was touched"
-    );
-    Error::new(ErrorKind::Refused, message).at(name)
 }
 
 /// Runs a connection until it ends; what the server says in passing is logged.

@@ -2,12 +2,11 @@
 
 use super::control::Control;
 use super::error::{PgError, explain, is_of};
-use super::session::wrong_lineage;
 use super::sql::Sql;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName};
 use crate::participant::Registration;
-use crate::participant::witness::{DECISION_JOURNAL, Key, new_lineage};
+use crate::participant::witness::{DECISION_JOURNAL, Key, new_lineage, wrong_lineage};
 use std::sync::Arc;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
