@@ -26,7 +26,7 @@ use crate::participant::{self, Answer, Participant, Question, Sighted};
 use crate::protocol::recovery::{
     self, Action, BranchPlan, Evidence, Memory, Observation, Plan, Recalled, Scan, outcome_of, questions,
 };
-use crate::protocol::{Finish, Outcome, Record};
+use crate::protocol::{Finish, Outcome, Record, Resolution};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
@@ -327,6 +327,9 @@ impl Resolver {
             Recalled::Decided(_) => return Ok(self.outcome_of_decided(id).await),
             // Beside a running program its transactions may be at work, but what is recorded is certain.
             Recalled::Finished | Recalled::OnePhase => return Ok(Outcome::Committed),
+            Recalled::Resolved(Resolution::Commit) => return Ok(Outcome::Committed),
+            Recalled::Resolved(Resolution::RollBack) => return Ok(Outcome::RolledBack),
+            Recalled::Forgotten => return Ok(Outcome::Damaged),
             Recalled::Unsure | Recalled::Nothing => {}
         }
         let (mut answers, mut held) = self.ask_all(id).await;

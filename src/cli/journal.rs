@@ -7,7 +7,7 @@ use crate::config::JournalConfig;
 use crate::error::Result;
 use crate::journal::format::Entry;
 use crate::journal::{self, Offline, OfflineEntry, Verdict};
-use crate::protocol::{Absence, Record};
+use crate::protocol::{Absence, Record, Remark, Resolution};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -104,7 +104,29 @@ fn describe_record(record: &Record) -> String {
         Record::OnePhase(id) => format!("committed in one phase {id}"),
         Record::Settled(incarnation, Absence::RolledBack) => format!("settled {incarnation}"),
         Record::Settled(incarnation, Absence::Unproven) => format!("settled {incarnation}, not all of it proven"),
+        Record::Damaged(damage) => {
+            let branches =
+                damage.branches.iter().map(|branch| format!("{} on {}: {}", branch.id, branch.participant, branch.why));
+            format!("damaged {}: {}", damage.transaction, branches.collect::<Vec<_>>().join("; "))
+        }
+        Record::Resolved(id, Resolution::Commit, remark) => format!("resolved {id} to commit {}", by_hand(remark)),
+        Record::Resolved(id, Resolution::RollBack, remark) => format!("resolved {id} to roll back {}", by_hand(remark)),
+        Record::Forgotten(id, remark) => format!("forgotten {id} {}", by_hand(remark)),
+        Record::Incomplete(incarnation, remark) => {
+            format!("records of {incarnation} may have been lost {}", by_hand(remark))
+        }
+        Record::Witnessed(id) => format!("committed, as a witness proves, {id}"),
+        Record::GivenUp(incarnation, participant) => {
+            format!("what {incarnation} left on {participant} is given up")
+        }
     }
+}
+
+/// Who did it, when and why.
+fn by_hand(remark: &Remark) -> String {
+    let at = std::time::UNIX_EPOCH + std::time::Duration::from_millis(remark.at_ms);
+    let at = humantime_serde::re::humantime::format_rfc3339_seconds(at);
+    format!("on {} at {at}: {}", remark.host, remark.reason)
 }
 
 fn object(found: &Offline, exit: Exit, entries: Option<&Vec<OfflineEntry>>) -> Value {

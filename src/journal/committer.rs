@@ -61,8 +61,10 @@ impl State {
 /// The transaction that commits by this record.
 fn ended_by(record: &Record) -> Option<TransactionId> {
     match record {
-        Record::Commit(CommitRecord { transaction: id, .. }) | Record::OnePhase(id) => Some(*id),
-        Record::Incarnation(_) | Record::Participant(_) | Record::Done(_) | Record::Settled(..) => None,
+        Record::Commit(CommitRecord { transaction: id, .. }) | Record::OnePhase(id) | Record::Witnessed(id) => {
+            Some(*id)
+        }
+        _ => None,
     }
 }
 

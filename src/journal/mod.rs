@@ -21,7 +21,7 @@
 //! | [`mod@format`] | pure: bytes to entries and back; `docs/journal-format.md` gives each byte |
 //! | `reader` | one segment: entries, then a clean end, a torn tail, or corruption |
 //! | `chain` | the segments of a directory: which count, whether they are all there |
-//! | `outcomes` | what the records add up to |
+//! | `outcomes`, `audit` | what the records add up to |
 //! | `writer` | append, sync, rotate, compact |
 //! | `committer` | the thread: appends that wait together share one sync |
 //! | `opening` | from a directory to a writer |
@@ -84,6 +84,7 @@
 //! * Removing the directory with all its contents cannot be told from a first start. The participants' registry can.
 //! * Segments are read whole into memory, one at a time.
 
+mod audit;
 mod chain;
 mod committer;
 pub mod format;
@@ -101,6 +102,7 @@ mod tests;
 
 pub(crate) use lockfile::host;
 
+pub use audit::Audit;
 pub use chain::{Damage, Verdict};
 pub use offline::{Offline, OfflineEntry, read, read_from};
 pub use outcomes::{Image, Impossible};

@@ -174,8 +174,8 @@ impl Offline {
     pub fn is_in_doubt(&self, id: TransactionId) -> bool {
         self.in_doubt.iter().any(|record| match record {
             Record::Commit(decision) => decision.transaction == id,
-            Record::OnePhase(one) => *one == id,
-            Record::Incarnation(_) | Record::Participant(_) | Record::Done(_) | Record::Settled(..) => false,
+            Record::OnePhase(one) | Record::Witnessed(one) => *one == id,
+            _ => false,
         })
     }
 

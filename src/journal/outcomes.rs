@@ -6,9 +6,12 @@
 //! [`Image::apply`] is the only way in for a fact of the protocol. It refuses what cannot be, before it changes
 //! anything: in a live journal that is a bug of ours, in one that was read it is corruption.
 
+use super::audit::Audit;
 use super::format::{Content, Entry, OutcomeChunk};
 use crate::id::{Incarnation, JournalId, ParticipantName, TransactionId};
-use crate::protocol::{Absence, CommitRecord, DecidedBranch, IncarnationRecord, ParticipantRecord, Payload, Record};
+use crate::protocol::{
+    Absence, CommitRecord, DamageRecord, DecidedBranch, IncarnationRecord, ParticipantRecord, Payload, Record,
+};
 use roaring::RoaringTreemap;
 use std::collections::BTreeMap;
 
@@ -18,7 +21,7 @@ const CHUNK: u64 = 1 << 24;
 /// A record that contradicts those before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Impossible(String);
+pub struct Impossible(pub(super) String);
 
 /// The outcomes of one incarnation's transactions.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -37,6 +40,7 @@ pub struct Image {
     open: BTreeMap<TransactionId, CommitRecord>,
     outcomes: BTreeMap<Incarnation, Outcomes>,
     payloads: BTreeMap<Vec<u8>, (TransactionId, Vec<u8>)>,
+    audit: Audit,
 }
 
 impl Image {
@@ -49,6 +53,7 @@ impl Image {
             open: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             payloads: BTreeMap::new(),
+            audit: Audit::default(),
         }
     }
 
@@ -124,6 +129,11 @@ impl Image {
         self.payloads.get(key).map(|(id, bytes)| (*id, bytes.as_slice()))
     }
 
+    /// What was found damaged, what persons decided, what is known to be missing.
+    pub fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
     /// Adds a record.
     ///
     /// # Errors
@@ -141,10 +151,18 @@ impl Image {
             Record::Commit(record) => self.apply_commit(record),
             // Coordinator and resolver may both have seen the last branch commit.
             Record::Done(id) => drop(self.open.remove(id)),
-            Record::OnePhase(id) => self.set_committed(*id),
+            Record::OnePhase(id) | Record::Witnessed(id) => self.set_committed(*id),
             // Two passes may have come to the same end at once.
             Record::Settled(incarnation, absence) => {
                 self.outcomes.entry(*incarnation).or_default().settled.get_or_insert(*absence);
+            }
+            Record::Forgotten(id, _) => {
+                self.audit.apply(record);
+                // What was left to be done about it, the person has done.
+                self.open.remove(id);
+            }
+            Record::Damaged(_) | Record::Resolved(..) | Record::Incomplete(..) | Record::GivenUp(..) => {
+                self.audit.apply(record)
             }
         }
         Ok(())
@@ -156,6 +174,7 @@ impl Image {
     /// The contradiction.
     pub fn check(&self, record: &Record) -> Result<(), Impossible> {
         let impossible = |what: String| Err(Impossible(what));
+        self.audit.check(record)?;
         match record {
             Record::Incarnation(record) if self.knows(record.incarnation) => {
                 impossible(format!("incarnation {} is opened a second time", record.incarnation))
@@ -175,6 +194,35 @@ impl Image {
                 impossible(format!("incarnation {incarnation} is settled and was never opened"))
             }
             Record::Settled(..) => Ok(()),
+            Record::Witnessed(id) if self.is_committed(*id) => Ok(()),
+            Record::Witnessed(id) => self.check_open(*id),
+            Record::Resolved(id, ..) if self.is_committed(*id) => {
+                impossible(format!("transaction {id} has committed, and yet is resolved by hand"))
+            }
+            Record::Damaged(DamageRecord { transaction: id, .. })
+            | Record::Resolved(id, ..)
+            | Record::Forgotten(id, _) => self.check_own(*id),
+            Record::Incomplete(incarnation, _) if !self.knows(*incarnation) || self.is_settled(*incarnation) => {
+                impossible(format!(
+                    "incarnation {incarnation} cannot have lost records: it is settled or was never opened"
+                ))
+            }
+            Record::Incomplete(..) => Ok(()),
+            Record::GivenUp(incarnation, participant) => {
+                let opened = self.incarnations.get(incarnation);
+                match opened.is_some_and(|opened| opened.participants.contains(participant)) {
+                    true => Ok(()),
+                    false => impossible(format!("incarnation {incarnation} never worked on {participant}")),
+                }
+            }
+        }
+    }
+
+    /// Whether a transaction is one of this journal's.
+    fn check_own(&self, id: TransactionId) -> Result<(), Impossible> {
+        match self.incarnations.get(&id.incarnation) {
+            Some(record) if record.node == id.node && id.sequence > 0 => Ok(()),
+            _ => Err(Impossible(format!("transaction {id} is of no incarnation of this journal"))),
         }
     }
 
@@ -203,12 +251,10 @@ impl Image {
 
     /// Whether a transaction can have been begun, and can still be found to have committed.
     fn check_open(&self, id: TransactionId) -> Result<(), Impossible> {
-        match self.incarnations.get(&id.incarnation) {
-            Some(record) if record.node == id.node && self.is_settled(record.incarnation) => {
-                Err(Impossible(format!("transaction {id} commits after its incarnation was settled without it")))
-            }
-            Some(record) if record.node == id.node && id.sequence > 0 => Ok(()),
-            _ => Err(Impossible(format!("transaction {id} is of no incarnation of this journal"))),
+        self.check_own(id)?;
+        match self.is_settled(id.incarnation) {
+            true => Err(Impossible(format!("transaction {id} commits after its incarnation was settled without it"))),
+            false => Ok(()),
         }
     }
 
@@ -264,6 +310,7 @@ impl Image {
         for record in self.participants.values() {
             put(Content::Record(&Record::Participant(record.clone())));
         }
+        self.audit.snapshot(&mut put);
         for decision in self.open.values() {
             put(Content::Open(decision));
         }

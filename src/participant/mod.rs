@@ -14,7 +14,7 @@ pub mod witness;
 use crate::config::{Config, Kind, ParticipantConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, JournalId, Lineage, NodeName, ParticipantName, SessionName, TransactionId};
-use crate::protocol::{Finish, Mode, Vote};
+use crate::protocol::{Finish, Mode, Resolution, Vote};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -75,6 +75,94 @@ pub struct Registration {
     pub host: String,
     /// The lineage that the journal knows this participant by; `None` at first sight.
     pub expected: Option<Lineage>,
+}
+
+/// Who asks for the lease of a participant.
+///
+/// A journal may be copied, and both copies opened. So while a bridge or a recovery is open, it holds a lock of each
+/// server on its node's name there: whoever comes second is refused, and told who was first. This narrows the race of a
+/// copied journal and cannot close it: a lock that a server has lost says nothing to whoever held it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    /// The node in whose name branches are decided and settled.
+    pub node: NodeName,
+    /// The opening that does so.
+    pub incarnation: Incarnation,
+}
+
+/// An incarnation as a participant's own table has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registered {
+    /// The node name in its branch ids.
+    pub node: NodeName,
+    /// Which.
+    pub incarnation: Incarnation,
+    /// The number that the participant has in its branch ids.
+    pub participant: u16,
+    /// The journal that holds its decisions.
+    pub journal: JournalId,
+    /// The machine that it ran on.
+    pub host: String,
+    /// How long ago it was opened, by the database's clock.
+    pub age: Duration,
+}
+
+/// Rows that nobody needs any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prunable {
+    /// Witnesses of transactions below this sequence; neither fences nor what is kept under sequence 0.
+    Witnesses {
+        /// Whose.
+        incarnation: Incarnation,
+        /// The participant's number there.
+        participant: u16,
+        /// The first sequence to keep.
+        below: u64,
+    },
+    /// Everything of a settled incarnation: witnesses, fences, and its registration.
+    Settled {
+        /// Which.
+        incarnation: Incarnation,
+        /// The participant's number there.
+        participant: u16,
+    },
+}
+
+/// Somebody who waits for a prepared branch to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// The branch, as the server names it.
+    pub branch: Sighted,
+    /// Who waits, and for what, for people: `app@10.0.0.7, 12 s: UPDATE account ..`.
+    pub who: String,
+}
+
+/// How a finding of [`Participant::check`] is to be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// As it should be.
+    Good,
+    /// Worth knowing.
+    Note,
+    /// Works, and may not when it matters.
+    Warning,
+    /// A promise of Handfast does not hold with it.
+    Failure,
+}
+
+/// What one check of a prerequisite found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What was looked at, in a word or two: `prepared slots`, `sync_binlog`.
+    pub check: &'static str,
+    /// How it is to be taken.
+    pub severity: Severity,
+    /// What was found.
+    pub found: String,
+    /// Why it matters; empty when it is as it should be.
+    pub why: String,
+    /// The statement or setting that mends it.
+    pub cure: Option<String>,
 }
 
 /// What is there: a server as it presents itself.
@@ -222,6 +310,52 @@ pub trait Participant: Send + Sync + 'static {
         incarnations: &'a [Incarnation],
         from: u64,
     ) -> BoxFuture<'a, Result<Vec<Witnessed>>>;
+
+    /// Takes the lease of a node on this participant, or makes sure that it is still held. From then on each new
+    /// connection of the resolver takes it first and refuses to work without it. What an earlier connection of the same
+    /// incarnation still holds is taken from it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`], naming the holder, when somebody else has it. A participant without locks, which cannot
+    /// tell, says `Ok`.
+    fn hold(&self, _claim: Claim) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Whether the lease was held when the connection was last heard of. Asks nobody.
+    fn holds(&self) -> bool {
+        true
+    }
+
+    /// The incarnations in the participant's own table, of whatever node and journal, this participant's number or
+    /// another's.
+    fn registry(&self) -> BoxFuture<'_, Result<Vec<Registered>>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// Deletes a bounded number of rows that nobody needs any more: whether more of them may be left.
+    fn prune(&self, _what: Prunable) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async { Ok(false) })
+    }
+
+    /// Who waits for prepared branches to end, as far as the server lets this account see.
+    fn waiting(&self) -> BoxFuture<'_, Result<Vec<Waiting>>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// Looks at every prerequisite that this participant has, in a few seconds, and prepares, lists and rolls back one
+    /// branch of its own.
+    ///
+    /// # Errors
+    /// When the server cannot be reached at all.
+    fn check(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// The statement by which a person finishes a prepared branch, as it is typed at the server's own prompt.
+    fn statement(&self, _branch: &BranchId, _resolution: Resolution) -> Option<String> {
+        None
+    }
 
     /// Closes the pool and the resolver's connection.
     fn close(&self) -> BoxFuture<'_, ()>;

@@ -144,6 +144,60 @@ pub enum Record {
     OnePhase(TransactionId),
     /// Nothing of an earlier incarnation can move any more: what it left is known or will never be.
     Settled(Incarnation, Absence),
+    /// The facts of this transaction contradict each other. Kept until a person has dealt with it.
+    Damaged(DamageRecord),
+    /// A person decided what the journal could not.
+    Resolved(TransactionId, Resolution, Remark),
+    /// A person has dealt with a damaged transaction: it is not reported any more.
+    Forgotten(TransactionId, Remark),
+    /// Records of this incarnation may have been lost: of its transactions, no record means nothing.
+    Incomplete(Incarnation, Remark),
+    /// Of an incarnation whose records were lost: a witness proves that this transaction committed.
+    Witnessed(TransactionId),
+    /// What this incarnation left on this participant is out of reach for good: its server was replaced or is gone.
+    GivenUp(Incarnation, ParticipantName),
+}
+
+/// What a person decides where the journal cannot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resolution {
+    /// Its branches are to be committed.
+    Commit,
+    /// Its branches are to be rolled back.
+    RollBack,
+}
+
+/// Who did something by hand, and why: for the audit, nothing depends on it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Remark {
+    /// When, in milliseconds since 1970 by this machine's clock.
+    pub at_ms: u64,
+    /// The machine's name.
+    pub host: String,
+    /// What the person gave as the reason.
+    pub reason: String,
+}
+
+/// A transaction whose facts contradict each other.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct DamageRecord {
+    /// Which.
+    pub transaction: TransactionId,
+    /// The branches that show it, as they were when it was found.
+    pub branches: Vec<DamagedBranch>,
+    /// When it was found, in milliseconds since 1970 by this machine's clock: for people.
+    pub found_at_ms: u64,
+}
+
+/// A branch that contradicts the rest.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct DamagedBranch {
+    /// What the server knows it by.
+    pub id: BranchId,
+    /// The participant's name.
+    pub participant: ParticipantName,
+    /// What was found, and against what, in words.
+    pub why: String,
 }
 
 /// What the absence of a record means, of a transaction whose incarnation is settled.

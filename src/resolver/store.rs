@@ -4,7 +4,7 @@ use crate::engine::{Engine, Standing};
 use crate::id::{Incarnation, Lineage, ParticipantName, TransactionId};
 use crate::journal::{Image, Journal, Offline};
 use crate::protocol::recovery::{Memory, Recalled};
-use crate::protocol::{Absence, CommitRecord, IncarnationRecord, Outcome};
+use crate::protocol::{Absence, CommitRecord, DamageRecord, IncarnationRecord, Outcome};
 use std::sync::Arc;
 
 /// Where the memory is.
@@ -54,6 +54,21 @@ impl Store {
     }
 }
 
+/// What the records say of a transaction: what a person did first, since that was the last word.
+fn recorded(image: &Image, id: TransactionId) -> Recalled {
+    if image.audit().forgotten(id).is_some() {
+        return Recalled::Forgotten;
+    }
+    if let Some((resolution, _)) = image.audit().resolved(id) {
+        return Recalled::Resolved(resolution);
+    }
+    match image.open_decision(id) {
+        Some(decision) => Recalled::Decided(decision.clone()),
+        None if image.is_committed(id) => Recalled::Finished,
+        None => Recalled::Nothing,
+    }
+}
+
 impl Memory for Store {
     fn incarnation(&self, incarnation: Incarnation) -> Option<IncarnationRecord> {
         self.image(|image| image.incarnation(incarnation).cloned())
@@ -70,11 +85,7 @@ impl Memory for Store {
 
     fn recall(&self, id: TransactionId) -> Recalled {
         let undecided = matches!(self.standing(id), Some(Standing::Unsettled(Outcome::InDoubt)));
-        let recalled = self.image(|image| match image.open_decision(id) {
-            Some(decision) => Recalled::Decided(decision.clone()),
-            None if image.is_committed(id) => Recalled::Finished,
-            None => Recalled::Nothing,
-        });
+        let recalled = self.image(|image| recorded(image, id));
         if recalled == Recalled::Nothing && matches!(self, Self::Offline(offline) if offline.is_in_doubt(id)) {
             return Recalled::Unsure;
         }
@@ -89,5 +100,17 @@ impl Memory for Store {
 
     fn open_decisions(&self) -> Vec<CommitRecord> {
         self.image(|image| image.open_decisions().cloned().collect())
+    }
+
+    fn damaged(&self) -> Vec<DamageRecord> {
+        self.image(|image| image.audit().damaged().cloned().collect())
+    }
+
+    fn is_incomplete(&self, incarnation: Incarnation) -> bool {
+        self.image(|image| image.audit().incomplete(incarnation).is_some())
+    }
+
+    fn is_given_up(&self, incarnation: Incarnation, participant: ParticipantName) -> bool {
+        self.image(|image| image.audit().is_given_up(incarnation, participant))
     }
 }

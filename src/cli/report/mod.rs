@@ -281,7 +281,7 @@ fn exit_of(outcome: Outcome, action: Action) -> Exit {
         // A running application is at work on it.
         _ if action == Action::Leave => Exit::Clean,
         Outcome::Damaged => Exit::Damaged,
-        _ if action == Action::Damage => Exit::Damaged,
+        _ if matches!(action, Action::Damage | Action::Resolve) => Exit::Damaged,
         Outcome::Committed | Outcome::RolledBack if at_rest => Exit::Clean,
         Outcome::Committed | Outcome::RolledBack | Outcome::InDoubt => Exit::InDoubt,
     }

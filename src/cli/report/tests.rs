@@ -50,6 +50,7 @@ fn plan() -> Plan {
         outcome: Outcome::Committed,
         action: Action::Wait,
         branches,
+        damage: None,
         note: None,
     };
     let foreign = vec![ForeignBranch { participant: "ledger".parse().unwrap(), gid: "their\x1b[2Jown".into() }];

@@ -147,6 +147,10 @@ fn decision(history: History) -> &'static str {
         History::Stale => "decided, but not in this journal",
         History::Decided | History::Unnamed | History::Finished => "decided to commit",
         History::OnePhase => "committed by its only writer",
+        History::Incomplete => "whether it was decided is lost",
+        History::ResolvedCommit => "a person decided to commit",
+        History::ResolvedRollBack => "a person decided to roll back",
+        History::Forgotten => "damaged, and dealt with by a person",
     }
 }
 
@@ -160,6 +164,7 @@ fn what(action: Action, done: bool, outcome: Option<Outcome>) -> &'static str {
         (Action::FinishUnproven, _) => "committed, as far as can be told",
         (Action::Ask, _) => "to be asked whether it committed",
         (Action::Wait, _) => "has to wait",
+        (Action::Resolve, _) => "a person has to decide",
         (Action::Damage, _) => "DAMAGED",
         (Action::Leave, _) => "left alone",
         (Action::Nothing, _) => match outcome {
@@ -179,6 +184,7 @@ fn facts(branch: &Branch) -> String {
         (Sighting::NotListed, _) => "not prepared".to_owned(),
         (Sighting::NotScanned, _) => "not seen".to_owned(),
         (Sighting::OtherData, _) => "its data is elsewhere".to_owned(),
+        (Sighting::GivenUp, _) => "its server was given up".to_owned(),
     };
     if branch.action == Action::Finish {
         return format!("{gid}\ncommitted, as its witness proves");

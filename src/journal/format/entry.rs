@@ -3,7 +3,10 @@
 use super::wire::{Decoder, Encoder, Malformed};
 use super::{FormatVersion, HEADER_END, Header, MAX_KEY, MAX_PAYLOAD};
 use crate::id::{Incarnation, JournalId, TransactionId};
-use crate::protocol::{Absence, CommitRecord, DecidedBranch, IncarnationRecord, ParticipantRecord, Payload, Record};
+use crate::protocol::{
+    Absence, CommitRecord, DamageRecord, DamagedBranch, DecidedBranch, IncarnationRecord, ParticipantRecord, Payload,
+    Record, Remark, Resolution,
+};
 use roaring::RoaringTreemap;
 
 /// The kinds of entries, by their number in a frame.
@@ -28,6 +31,18 @@ pub enum EntryType {
     OnePhase = 20,
     /// [`Record::Settled`]
     Settled = 21,
+    /// [`Record::Damaged`]
+    Damaged = 22,
+    /// [`Record::Resolved`]
+    Resolved = 23,
+    /// [`Record::Forgotten`]
+    Forgotten = 24,
+    /// [`Record::Incomplete`]
+    Incomplete = 25,
+    /// [`Record::Witnessed`]
+    Witnessed = 26,
+    /// [`Record::GivenUp`]
+    GivenUp = 27,
     /// [`Entry::Outcomes`]
     Outcomes = 32,
     /// [`Entry::Payload`]
@@ -36,7 +51,7 @@ pub enum EntryType {
 
 impl EntryType {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 17] = [
         Self::Header,
         Self::Mark,
         Self::Next,
@@ -46,6 +61,12 @@ impl EntryType {
         Self::Done,
         Self::OnePhase,
         Self::Settled,
+        Self::Damaged,
+        Self::Resolved,
+        Self::Forgotten,
+        Self::Incomplete,
+        Self::Witnessed,
+        Self::GivenUp,
         Self::Outcomes,
         Self::Payload,
     ];
@@ -117,6 +138,12 @@ impl Content<'_> {
             Self::Record(Record::Done(_)) => EntryType::Done,
             Self::Record(Record::OnePhase(_)) => EntryType::OnePhase,
             Self::Record(Record::Settled(..)) => EntryType::Settled,
+            Self::Record(Record::Damaged(_)) => EntryType::Damaged,
+            Self::Record(Record::Resolved(..)) => EntryType::Resolved,
+            Self::Record(Record::Forgotten(..)) => EntryType::Forgotten,
+            Self::Record(Record::Incomplete(..)) => EntryType::Incomplete,
+            Self::Record(Record::Witnessed(_)) => EntryType::Witnessed,
+            Self::Record(Record::GivenUp(..)) => EntryType::GivenUp,
             Self::Outcomes(_) => EntryType::Outcomes,
             Self::Payload(..) => EntryType::Payload,
         }
@@ -131,10 +158,28 @@ impl Content<'_> {
             Self::Record(Record::Participant(record)) => encode_participant(to, record),
             Self::Record(Record::Commit(record)) => encode_commit(to, record, record.payload.as_ref()),
             Self::Open(record) => encode_commit(to, record, None),
-            Self::Record(Record::Done(id) | Record::OnePhase(id)) => to.transaction(*id),
+            Self::Record(Record::Done(id) | Record::OnePhase(id) | Record::Witnessed(id)) => to.transaction(*id),
             Self::Record(Record::Settled(incarnation, absence)) => {
                 to.u64("incarnation", incarnation.0);
                 to.u8("absence", absence_code(Some(*absence)));
+            }
+            Self::Record(Record::Damaged(record)) => encode_damaged(to, record),
+            Self::Record(Record::Resolved(id, resolution, remark)) => {
+                to.transaction(*id);
+                to.u8("resolution", resolution_code(*resolution));
+                encode_remark(to, remark);
+            }
+            Self::Record(Record::Forgotten(id, remark)) => {
+                to.transaction(*id);
+                encode_remark(to, remark);
+            }
+            Self::Record(Record::Incomplete(incarnation, remark)) => {
+                to.u64("incarnation", incarnation.0);
+                encode_remark(to, remark);
+            }
+            Self::Record(Record::GivenUp(incarnation, participant)) => {
+                to.u64("incarnation", incarnation.0);
+                to.name("participant", participant.as_str());
             }
             Self::Outcomes(chunk) => encode_outcomes(to, chunk),
             Self::Payload(id, key, bytes) => encode_payload(to, *id, key, bytes),
@@ -161,8 +206,32 @@ pub fn check(record: &Record) -> Result<(), &'static str> {
             bounded(payload.is_none_or(|p| p.key.len() <= MAX_KEY), "a payload key longer than 255 bytes")?;
             bounded(payload.is_none_or(|p| p.bytes.len() <= MAX_PAYLOAD), "a payload larger than 5 MiB")
         }
-        Record::Done(id) | Record::OnePhase(id) => bounded(id.sequence > 0, "a transaction with sequence 0"),
-        Record::Settled(..) => Ok(()),
+        Record::Done(id) | Record::OnePhase(id) | Record::Witnessed(id) => {
+            bounded(id.sequence > 0, "a transaction with sequence 0")
+        }
+        Record::Damaged(record) => {
+            bounded(record.transaction.sequence > 0, "a transaction with sequence 0")?;
+            bounded(record.branches.len() <= many, "more than 65535 branches")?;
+            let own = record.branches.iter().all(|branch| branch.id.transaction == record.transaction);
+            bounded(own, "damage to another transaction's branch")?;
+            let short = record.branches.iter().all(|branch| branch.why.len() <= many);
+            bounded(short, "a description longer than 65535 bytes")
+        }
+        Record::Resolved(id, _, remark) | Record::Forgotten(id, remark) => {
+            bounded(id.sequence > 0, "a transaction with sequence 0")?;
+            check_remark(remark)
+        }
+        Record::Incomplete(_, remark) => check_remark(remark),
+        Record::Settled(..) | Record::GivenUp(..) => Ok(()),
+    }
+}
+
+fn check_remark(remark: &Remark) -> Result<(), &'static str> {
+    let many = usize::from(u16::MAX);
+    if remark.host.len() <= many && remark.reason.len() <= many {
+        Ok(())
+    } else {
+        Err("a reason longer than 65535 bytes")
     }
 }
 
@@ -179,6 +248,16 @@ pub(super) fn decode(kind: EntryType, content: &[u8]) -> Result<Entry, Malformed
         EntryType::Done => Entry::Record(Record::Done(from.transaction()?)),
         EntryType::OnePhase => Entry::Record(Record::OnePhase(from.transaction()?)),
         EntryType::Settled => Entry::Record(decode_settled(&mut from)?),
+        EntryType::Damaged => Entry::Record(Record::Damaged(decode_damaged(&mut from)?)),
+        EntryType::Resolved => Entry::Record(decode_resolved(&mut from)?),
+        EntryType::Forgotten => Entry::Record(Record::Forgotten(from.transaction()?, decode_remark(&mut from)?)),
+        EntryType::Incomplete => {
+            Entry::Record(Record::Incomplete(from.incarnation("incarnation")?, decode_remark(&mut from)?))
+        }
+        EntryType::Witnessed => Entry::Record(Record::Witnessed(from.transaction()?)),
+        EntryType::GivenUp => {
+            Entry::Record(Record::GivenUp(from.incarnation("incarnation")?, from.participant("participant")?))
+        }
         EntryType::Outcomes => Entry::Outcomes(decode_outcomes(&mut from)?),
         EntryType::Payload => decode_payload(&mut from).map(|(id, payload)| Entry::Payload(id, payload))?,
     };
@@ -306,6 +385,62 @@ fn decode_absence(from: &mut Decoder<'_>, field: &'static str) -> Result<Option<
         2 => Ok(Some(Absence::Unproven)),
         _ => Err(Malformed { field, why: "is more than 2" }),
     }
+}
+
+fn encode_damaged(to: &mut Encoder<'_>, record: &DamageRecord) {
+    to.transaction(record.transaction);
+    to.u64("found_at_ms", record.found_at_ms);
+    to.u16("branches.count", u16::try_from(record.branches.len()).expect("checked against its limit"));
+    for branch in &record.branches {
+        to.u16("branches[].number", branch.id.participant);
+        to.u32("branches[].slot", branch.id.slot);
+        to.name("branches[].participant", branch.participant.as_str());
+        to.text16("branches[].why", &branch.why);
+    }
+}
+
+fn decode_damaged(from: &mut Decoder<'_>) -> Result<DamageRecord, Malformed> {
+    let transaction = from.transaction()?;
+    let found_at_ms = from.u64("found_at_ms")?;
+    let count = from.u16("branches.count")?;
+    let branch = |from: &mut Decoder<'_>| {
+        let id = transaction.branch(from.u16("branches[].number")?, from.u32("branches[].slot")?);
+        let participant = from.participant("branches[].participant")?;
+        Ok(DamagedBranch { id, participant, why: from.text16("branches[].why")?.to_owned() })
+    };
+    let branches = (0..count).map(|_| branch(from)).collect::<Result<_, _>>()?;
+    Ok(DamageRecord { transaction, branches, found_at_ms })
+}
+
+fn resolution_code(resolution: Resolution) -> u8 {
+    match resolution {
+        Resolution::Commit => 1,
+        Resolution::RollBack => 2,
+    }
+}
+
+fn decode_resolved(from: &mut Decoder<'_>) -> Result<Record, Malformed> {
+    let id = from.transaction()?;
+    let resolution = match from.u8("resolution")? {
+        1 => Resolution::Commit,
+        2 => Resolution::RollBack,
+        _ => return Err(Malformed { field: "resolution", why: "is neither 1 nor 2" }),
+    };
+    Ok(Record::Resolved(id, resolution, decode_remark(from)?))
+}
+
+fn encode_remark(to: &mut Encoder<'_>, remark: &Remark) {
+    to.u64("at_ms", remark.at_ms);
+    to.text16("host", &remark.host);
+    to.text16("reason", &remark.reason);
+}
+
+fn decode_remark(from: &mut Decoder<'_>) -> Result<Remark, Malformed> {
+    Ok(Remark {
+        at_ms: from.u64("at_ms")?,
+        host: from.text16("host")?.to_owned(),
+        reason: from.text16("reason")?.to_owned(),
+    })
 }
 
 fn encode_outcomes(to: &mut Encoder<'_>, chunk: &OutcomeChunk) {

@@ -7,7 +7,9 @@ use crate::journal::format::wire::trace;
 use crate::journal::format::{self, Binding, Content, Entry, EntryType, FormatVersion, Frame, Header, OutcomeChunk};
 use crate::journal::writer::{Writer, snapshot};
 use crate::journal::{Image, Storage, Verdict, lockfile, read_from};
-use crate::protocol::{Absence, CommitRecord, ParticipantRecord, Payload, Record};
+use crate::protocol::{
+    Absence, CommitRecord, DamageRecord, DamagedBranch, ParticipantRecord, Payload, Record, Remark, Resolution,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -49,6 +51,20 @@ fn samples() -> Vec<Entry> {
         Entry::Record(Record::Done(transaction)),
         Entry::Record(Record::OnePhase(transaction)),
         Entry::Record(Record::Settled(Incarnation(7), Absence::Unproven)),
+        Entry::Record(Record::Damaged(DamageRecord {
+            transaction,
+            branches: vec![DamagedBranch {
+                id: transaction.branch(1, 3),
+                participant: name("orders"),
+                why: "rolled back by somebody else".into(),
+            }],
+            found_at_ms: 1_700_000_000_000,
+        })),
+        Entry::Record(Record::Resolved(transaction, Resolution::RollBack, remark())),
+        Entry::Record(Record::Forgotten(transaction, remark())),
+        Entry::Record(Record::Incomplete(Incarnation(7), remark())),
+        Entry::Record(Record::Witnessed(transaction)),
+        Entry::Record(Record::GivenUp(Incarnation(7), name("ledger"))),
         Entry::Outcomes(OutcomeChunk {
             incarnation: Incarnation(7),
             settled: Some(Absence::RolledBack),
@@ -56,6 +72,10 @@ fn samples() -> Vec<Entry> {
         }),
         Entry::Payload(transaction, payload),
     ]
+}
+
+fn remark() -> Remark {
+    Remark { at_ms: 1_700_000_000_000, host: "db-console".into(), reason: "ticket 4711".into() }
 }
 
 fn content(entry: &Entry) -> Content<'_> {

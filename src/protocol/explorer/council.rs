@@ -3,7 +3,8 @@
 
 use super::bugs::Bug;
 use super::world::{FOREIGN, INCARNATION, NODE, Seen, Setting, Slot, World};
-use crate::id::{Incarnation, Lineage, TransactionId};
+use crate::id::{Incarnation, Lineage, ParticipantName, TransactionId};
+use crate::protocol::DamageRecord;
 use crate::protocol::recovery::{Action, Evidence, Memory, Observation, Plan, Recalled, Scan, plan};
 use crate::protocol::{Absence, CommitRecord, DecidedBranch, IncarnationRecord, Mode, Outcome, Record};
 use std::collections::{BTreeSet, HashMap};
@@ -81,6 +82,18 @@ impl Image<'_> {
 }
 
 impl Memory for Image<'_> {
+    fn damaged(&self) -> Vec<DamageRecord> {
+        Vec::new()
+    }
+
+    fn is_incomplete(&self, _: Incarnation) -> bool {
+        false
+    }
+
+    fn is_given_up(&self, _: Incarnation, _: ParticipantName) -> bool {
+        false
+    }
+
     fn incarnation(&self, incarnation: Incarnation) -> Option<IncarnationRecord> {
         let participants = (0..self.setting.participants()).map(|number| self.setting.participant(number)).collect();
         let node = *NODE;

@@ -2,7 +2,7 @@
 
 use super::table::Evidence;
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, TransactionId};
-use crate::protocol::message::{Absence, CommitRecord, IncarnationRecord};
+use crate::protocol::message::{Absence, CommitRecord, DamageRecord, IncarnationRecord, Resolution};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is remembered: the journal, and the coordinators at work in this process.
@@ -22,6 +22,15 @@ pub trait Memory {
 
     /// All decisions that are not done yet.
     fn open_decisions(&self) -> Vec<CommitRecord>;
+
+    /// The damaged transactions that nobody has dealt with yet.
+    fn damaged(&self) -> Vec<DamageRecord>;
+
+    /// Whether records of an incarnation may have been lost, so that no record means nothing.
+    fn is_incomplete(&self, incarnation: Incarnation) -> bool;
+
+    /// Whether what an incarnation left on a participant is out of reach for good.
+    fn is_given_up(&self, incarnation: Incarnation, participant: ParticipantName) -> bool;
 }
 
 /// What the journal holds of a transaction.
@@ -37,6 +46,10 @@ pub enum Recalled {
     Finished,
     /// It was committed by its only writer.
     OnePhase,
+    /// A person decided.
+    Resolved(Resolution),
+    /// It was damaged, and a person has dealt with it.
+    Forgotten,
 }
 
 /// What a participant answered when it was asked for all prepared branches.

@@ -3,7 +3,7 @@
 use super::observation::{Memory, Recalled};
 use super::table::Evidence;
 use crate::id::{BranchId, ParticipantName, TransactionId};
-use crate::protocol::message::{Absence, Outcome};
+use crate::protocol::message::{Absence, Outcome, Resolution};
 
 /// The branches to put a fence question about before [`outcome_of`] can say more than *in doubt*: one for each
 /// participant of the transaction's incarnation, since no record says which took part. A witness is found by
@@ -38,6 +38,13 @@ pub fn outcome_of(memory: &dyn Memory, transaction: TransactionId, answers: &[Ev
     Some(match memory.recall(transaction) {
         Recalled::Unsure => Outcome::InDoubt,
         Recalled::Decided(_) | Recalled::Finished | Recalled::OnePhase => Outcome::Committed,
+        Recalled::Resolved(Resolution::Commit) => Outcome::Committed,
+        Recalled::Resolved(Resolution::RollBack) => Outcome::RolledBack,
+        Recalled::Forgotten => Outcome::Damaged,
+        Recalled::Nothing if memory.is_incomplete(transaction.incarnation) => {
+            let proven = answers.iter().any(|answer| answer.is_commit());
+            if proven { Outcome::Committed } else { Outcome::InDoubt }
+        }
         Recalled::Nothing => match memory.settled(transaction.incarnation) {
             None => without_a_record(answers, opened.participants.len()),
             Some(absence) => settled(absence),

@@ -4,7 +4,7 @@ use super::observation::{Memory, Observation, Recalled, Scan};
 use super::outcome::{settled as what_absence_means, without_a_record};
 use super::table::{Action, Evidence, History, Sighting, decide};
 use crate::id::{BranchId, Lineage, ParticipantName, TransactionId};
-use crate::protocol::message::{Absence, CommitRecord, Outcome, Record};
+use crate::protocol::message::{Absence, CommitRecord, DamageRecord, DamagedBranch, Outcome, Record, Resolution};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is to be done, in the order of ids.
@@ -33,6 +33,8 @@ pub struct TransactionPlan {
     pub branches: Vec<BranchPlan>,
     /// What is proven now and to be remembered, unforced.
     pub note: Option<Record>,
+    /// How it was found to be damaged before, if it was.
+    pub damage: Option<DamageRecord>,
 }
 
 /// What is to be done about a branch.
@@ -83,9 +85,22 @@ impl Plan {
         self.transactions.iter().filter_map(|transaction| transaction.note.as_ref())
     }
 
+    /// Damage that is not remembered yet: to be written down, forced.
+    pub fn damages(&self) -> impl Iterator<Item = (TransactionId, Vec<DamagedBranch>)> {
+        let new = self.transactions.iter().filter(|one| one.action == Action::Damage && one.damage.is_none());
+        new.map(|one| (one.id, one.branches.iter().filter_map(BranchPlan::damage).collect()))
+    }
+
     /// All branches, in order.
     pub fn branches(&self) -> impl Iterator<Item = &BranchPlan> {
         self.transactions.iter().flat_map(|transaction| &transaction.branches)
+    }
+}
+
+impl BranchPlan {
+    fn damage(&self) -> Option<DamagedBranch> {
+        let Self { id, participant, why, .. } = self;
+        (self.action == Action::Damage).then(|| DamagedBranch { id: *id, participant: *participant, why: why.clone() })
     }
 }
 
@@ -109,11 +124,27 @@ pub fn plan(memory: &dyn Memory, observation: &Observation) -> Plan {
         transactions.entry(id.transaction).or_default().insert(*id);
     }
     foreign.extend(texts(observation));
-    let transactions = transactions.into_iter().map(|(id, branches)| about(memory, observation, id, &branches));
+    let mut damaged: BTreeMap<_, _> = memory.damaged().into_iter().map(|record| (record.transaction, record)).collect();
+    for (id, record) in &damaged {
+        transactions.entry(*id).or_default().extend(record.branches.iter().map(|branch| branch.id));
+    }
+    let transactions = transactions
+        .into_iter()
+        .map(|(id, branches)| about(memory, observation, id, &branches).damaged_before(damaged.remove(&id)));
     Plan {
         transactions: transactions.collect(),
         foreign: foreign.into_iter().collect(),
         unscanned: unscanned(observation),
+    }
+}
+
+impl TransactionPlan {
+    /// Damage stays until a person has dealt with it, whatever the servers show now.
+    fn damaged_before(self, damage: Option<DamageRecord>) -> Self {
+        match damage {
+            None => self,
+            Some(_) => Self { outcome: Outcome::Damaged, action: Action::Damage, note: None, damage, ..self },
+        }
     }
 }
 
@@ -134,7 +165,8 @@ fn about(
     let recalled = if memory.is_live(id) { None } else { Some(memory.recall(id)) };
     let proven: Vec<_> = branches.iter().map(|branch| evidence(observation, *branch)).collect();
     let settled = memory.settled(id.incarnation);
-    let history = judge(recalled.as_ref(), &proven, settled.is_some());
+    let judging = Judging { settled: settled.is_some(), incomplete: memory.is_incomplete(id.incarnation) };
+    let history = judge(recalled.as_ref(), &proven, judging);
     let plans: Vec<_> =
         branches.iter().map(|branch| one(memory, observation, *branch, history, recalled.as_ref())).collect();
     let action = plans.iter().map(|branch| branch.action).max().unwrap_or(Action::Nothing);
@@ -142,17 +174,28 @@ fn about(
     let outcome = outcome(history, &plans, participants, settled);
     let note = note(id, history, recalled.as_ref(), &plans);
     assert!(note.is_none() || matches!(action, Action::Nothing | Action::Finish | Action::FinishUnproven));
-    TransactionPlan { id, history, outcome, action, branches: plans, note }
+    TransactionPlan { id, history, outcome, action, branches: plans, note, damage: None }
+}
+
+/// What is known of a transaction's incarnation.
+struct Judging {
+    settled: bool,
+    incomplete: bool,
 }
 
 /// What is remembered, corrected by what a witness proves of a transaction without a record.
-fn judge(recalled: Option<&Recalled>, proven: &[Evidence], settled: bool) -> History {
+fn judge(recalled: Option<&Recalled>, proven: &[Evidence], incarnation: Judging) -> History {
+    let Judging { settled, incomplete } = incarnation;
     match recalled {
         None => History::Live,
         Some(Recalled::Unsure) => History::Unsure,
         Some(Recalled::Decided(_)) => History::Decided,
         Some(Recalled::Finished) => History::Finished,
         Some(Recalled::OnePhase) => History::OnePhase,
+        Some(Recalled::Resolved(Resolution::Commit)) => History::ResolvedCommit,
+        Some(Recalled::Resolved(Resolution::RollBack)) => History::ResolvedRollBack,
+        Some(Recalled::Forgotten) => History::Forgotten,
+        Some(Recalled::Nothing) if incomplete => History::Incomplete,
         Some(Recalled::Nothing) if proven.contains(&Evidence::Committed) => History::Stale,
         // All that had committed was known when the incarnation was settled.
         Some(Recalled::Nothing) if proven.contains(&Evidence::CommittedAlone) && settled => History::Stale,
@@ -177,6 +220,12 @@ fn one(
     let participant = decided.map(|branch| branch.participant).or_else(|| home(memory, id));
     let participant = participant.expect("only branches with a home, or named in a decision, are planned");
     let (sighting, cause) = sight(observation, participant, id, decided.map(|branch| branch.lineage));
+    let (sighting, cause) =
+        if sighting != Sighting::Listed && memory.is_given_up(id.transaction.incarnation, participant) {
+            (Sighting::GivenUp, None)
+        } else {
+            (sighting, cause)
+        };
     let (sighting, cause) = if history == History::Decided && too_early(observation, id, sighting) {
         (Sighting::NotScanned, Some("it was looked for before the decision".to_owned()))
     } else {
@@ -237,9 +286,14 @@ fn outcome(history: History, branches: &[BranchPlan], participants: usize, settl
         return Outcome::Damaged;
     }
     match history {
-        History::Decided | History::Unnamed | History::Finished | History::OnePhase => Outcome::Committed,
+        History::Decided | History::Unnamed | History::Finished | History::OnePhase | History::ResolvedCommit => {
+            Outcome::Committed
+        }
+        History::ResolvedRollBack => Outcome::RolledBack,
         History::Foreign | History::Live | History::Unsure => Outcome::InDoubt,
-        History::Stale => Outcome::Damaged,
+        History::Stale | History::Forgotten => Outcome::Damaged,
+        History::Incomplete if branches.iter().any(|branch| branch.evidence.is_commit()) => Outcome::Committed,
+        History::Incomplete => Outcome::InDoubt,
         // A prepared branch is proof that no single writer decided, and no record says that anybody else did.
         History::Undecided if branches.iter().any(|branch| branch.sighting == Sighting::Listed) => Outcome::RolledBack,
         History::Undecided if settled.is_some() => settled.map_or(Outcome::InDoubt, what_absence_means),

@@ -22,11 +22,19 @@ pub enum History {
     Finished,
     /// Committed by its only writer, which was never prepared.
     OnePhase,
+    /// Ours, without a record, and records of its incarnation may have been lost: nobody can tell but a person.
+    Incomplete,
+    /// A person decided that it commits.
+    ResolvedCommit,
+    /// A person decided that it is rolled back.
+    ResolvedRollBack,
+    /// It was damaged, and a person has dealt with it.
+    Forgotten,
 }
 
 impl History {
     /// All values, in order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::Foreign,
         Self::Live,
         Self::Unsure,
@@ -36,6 +44,10 @@ impl History {
         Self::Unnamed,
         Self::Finished,
         Self::OnePhase,
+        Self::Incomplete,
+        Self::ResolvedCommit,
+        Self::ResolvedRollBack,
+        Self::Forgotten,
     ];
 
     /// The decision as a word for people and programs: `commit`, `one_phase`, `none`, or why there is none to tell.
@@ -48,6 +60,10 @@ impl History {
             Self::Stale => "stale",
             Self::Decided | Self::Unnamed | Self::Finished => "commit",
             Self::OnePhase => "one_phase",
+            Self::Incomplete => "lost",
+            Self::ResolvedCommit => "resolved_commit",
+            Self::ResolvedRollBack => "resolved_roll_back",
+            Self::Forgotten => "forgotten",
         }
     }
 }
@@ -64,11 +80,13 @@ pub enum Sighting {
     /// The branch's data is not where its participant's name leads now: the lineage is another, or only a
     /// participant of another name lists it.
     OtherData,
+    /// The server that may have held it was given up, and it is not seen anywhere.
+    GivenUp,
 }
 
 impl Sighting {
     /// All values, in order.
-    pub const ALL: [Self; 4] = [Self::Listed, Self::NotListed, Self::NotScanned, Self::OtherData];
+    pub const ALL: [Self; 5] = [Self::Listed, Self::NotListed, Self::NotScanned, Self::OtherData, Self::GivenUp];
 
     /// The sighting as a word for people and programs.
     pub fn as_str(self) -> &'static str {
@@ -77,6 +95,7 @@ impl Sighting {
             Self::NotListed => "not_prepared",
             Self::NotScanned => "not_scanned",
             Self::OtherData => "other_data",
+            Self::GivenUp => "given_up",
         }
     }
 }
@@ -115,6 +134,11 @@ impl Evidence {
         Self::Off,
     ];
 
+    /// Whether a witness proves a commit.
+    pub fn is_commit(self) -> bool {
+        matches!(self, Self::Committed | Self::CommittedAlone)
+    }
+
     /// The evidence as a word for people and programs.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -149,13 +173,15 @@ pub enum Action {
     Ask,
     /// Look again later.
     Wait,
+    /// Touch nothing until a person decides: what the journal knew was lost.
+    Resolve,
     /// Touch nothing and tell a person: the facts contradict each other.
     Damage,
 }
 
 impl Action {
     /// All values, in order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Nothing,
         Self::Leave,
         Self::Finish,
@@ -164,6 +190,7 @@ impl Action {
         Self::Commit,
         Self::Ask,
         Self::Wait,
+        Self::Resolve,
         Self::Damage,
     ];
 
@@ -178,6 +205,7 @@ impl Action {
             Self::Commit => "commit",
             Self::Ask => "ask",
             Self::Wait => "wait",
+            Self::Resolve => "resolve",
             Self::Damage => "damage",
         }
     }
@@ -220,7 +248,7 @@ impl Row {
     }
 }
 
-use Action::{Ask, Commit, Damage, Finish, FinishUnproven, Leave, Nothing, RollBack, Wait};
+use Action::{Ask, Commit, Damage, Finish, FinishUnproven, Leave, Nothing, Resolve, RollBack, Wait};
 use Evidence as E;
 use History as H;
 use Sighting as S;
@@ -237,6 +265,8 @@ pub static TABLE: &[Row] = &[
          or the application's) makes it so and commits, or finds that it is not there"),
     row("stale",                &[H::Stale],     &[],                             &[],         Damage,
         "a branch proves a decision that this journal does not hold: the journal is an older copy"),
+    row("forgotten",            &[H::Forgotten], &[],                             &[],         Leave,
+        "it was damaged, and a person has dealt with it"),
 
     row("decided, there",       &[H::Decided],   &[S::Listed],                    UNPROVEN,    Commit,
         "the decision is to commit"),
@@ -256,6 +286,8 @@ pub static TABLE: &[Row] = &[
         "the decision is to commit, and it cannot be seen whether it is there"),
     row("decided, elsewhere",   &[H::Decided],   &[S::OtherData],                 &[],         Wait,
         "the decision is to commit, and its participant's name leads to other data now"),
+    row("decided, given up",    &[H::Decided],   &[S::GivenUp],                   &[],         Damage,
+        "the decision is to commit, and the server that held it was given up: nobody can tell whether it committed"),
 
     row("unnamed, there",       &[H::Unnamed],   &[S::Listed],                    &[],         Damage,
         "its transaction was decided without it, and it is prepared"),
@@ -263,6 +295,8 @@ pub static TABLE: &[Row] = &[
         "its transaction was decided without it, and it committed"),
     row("unnamed, gone",        &[H::Unnamed],   &[S::NotListed],                 UNCOMMITTED, Nothing,
         "its transaction was decided without it, and it is not there"),
+    row("unnamed, given up",    &[H::Unnamed],   &[S::GivenUp],                   &[],         Nothing,
+        "its transaction was decided without it, and the server that may have held it was given up"),
     row("unnamed, unseen",      &[H::Unnamed],   &[S::NotScanned, S::OtherData],  &[],         Wait,
         "its transaction was decided without it, and it cannot be seen whether it is there"),
 
@@ -274,7 +308,7 @@ pub static TABLE: &[Row] = &[
         "it was known to be committed, and its fence says that it never did"),
     row("finished",             &[H::Finished],  &[S::NotListed],                 NOT_AGAINST, Nothing,
         "it committed"),
-    row("finished, unseen",     &[H::Finished],  &[S::NotScanned],                &[],         Nothing,
+    row("finished, unseen",     &[H::Finished],  &[S::NotScanned, S::GivenUp],    &[],         Nothing,
         "it committed"),
     row("finished, elsewhere",  &[H::Finished],  &[S::OtherData],                 &[],         Wait,
         "it was committed before, and a participant of another name lists it"),
@@ -285,7 +319,7 @@ pub static TABLE: &[Row] = &[
         "its transaction was committed by one writer alone, and its witness speaks of a decision"),
     row("one phase",            &[H::OnePhase],  &[S::NotListed],                 NOT_DECIDED, Nothing,
         "its transaction was committed by one writer alone"),
-    row("one phase, unseen",    &[H::OnePhase],  &[S::NotScanned],                &[],         Nothing,
+    row("one phase, unseen",    &[H::OnePhase],  &[S::NotScanned, S::GivenUp],    &[],         Nothing,
         "its transaction was committed by one writer alone"),
     row("one phase, elsewhere", &[H::OnePhase],  &[S::OtherData],                 &[],         Wait,
         "its transaction was committed by one writer alone, and a participant of another name lists it"),
@@ -302,7 +336,45 @@ pub static TABLE: &[Row] = &[
         "there is no decision to commit, and it is not there"),
     row("undecided, unseen",    &[H::Undecided], &[S::NotScanned, S::OtherData],  &[],         Wait,
         "there is no decision to commit, and it cannot be seen whether it is there"),
+    row("undecided, given up",  &[H::Undecided], &[S::GivenUp],                   &[],         Nothing,
+        "there is no decision to commit, and the server that may have held it was given up"),
+
+    row("lost, there",          &[H::Incomplete], &[S::Listed],                   UNPROVEN,    Resolve,
+        "its decision may have been lost with records of the journal: a person has to decide, by `handfast resolve`"),
+    row("lost, both",           &[H::Incomplete], &[S::Listed],                   PROVEN,      Damage,
+        "it is prepared, and its witness says that it has ended"),
+    row("lost, asked",          &[H::Incomplete], &[S::NotListed],                &[E::Wanted], Ask,
+        "its decision may have been lost with records of the journal: its witness tells whether it committed"),
+    row("lost, held",           &[H::Incomplete], &[S::NotListed],                &[E::Blocked], Wait,
+        "a session still holds it"),
+    row("lost, gone",           &[H::Incomplete], &[S::NotListed],                ENDED,       Nothing,
+        "it is not there; whether its transaction was decided is lost"),
+    row("lost, unseen",         &[H::Incomplete], &[S::NotScanned, S::OtherData], &[],         Wait,
+        "its decision may have been lost with records of the journal, and it cannot be seen whether it is there"),
+    row("lost, given up",       &[H::Incomplete], &[S::GivenUp],                  &[],         Nothing,
+        "the server that may have held it was given up; whether its transaction was decided is lost"),
+
+    row("resolved, to commit",  &[H::ResolvedCommit], &[S::Listed],               UNPROVEN,    Commit,
+        "a person decided to commit it"),
+    row("resolved, to roll back", &[H::ResolvedRollBack], &[S::Listed],           UNPROVEN,    RollBack,
+        "a person decided to roll it back"),
+    row("resolved, both",       RESOLVED,        &[S::Listed],                    PROVEN,      Damage,
+        "it is prepared, and its witness says that it has ended"),
+    row("resolved, never",      &[H::ResolvedCommit], &[S::NotListed],            &[E::Never], Damage,
+        "a person decided to commit it, and it was rolled back"),
+    row("resolved, committed",  &[H::ResolvedRollBack], &[S::NotListed],          COMMITTED,   Damage,
+        "a person decided to roll it back, and it committed"),
+    row("resolved to commit, gone", &[H::ResolvedCommit], &[S::NotListed],        NOT_NEVER,   Nothing,
+        "a person decided to commit it, and it is not prepared any more"),
+    row("resolved to roll back, gone", &[H::ResolvedRollBack], &[S::NotListed],   UNCOMMITTED, Nothing,
+        "a person decided to roll it back, and it is not there"),
+    row("resolved, unseen",     RESOLVED,        &[S::NotScanned, S::OtherData],  &[],         Wait,
+        "a person has decided, and it cannot be seen whether it is there"),
+    row("resolved, given up",   RESOLVED,        &[S::GivenUp],                   &[],         Nothing,
+        "a person has decided, and the server that may have held it was given up"),
 ];
+
+const RESOLVED: &[History] = &[H::ResolvedCommit, H::ResolvedRollBack];
 
 /// The witness has spoken.
 const PROVEN: &[Evidence] = &[E::Committed, E::CommittedAlone, E::Never];
@@ -317,6 +389,10 @@ const COMMITTED: &[Evidence] = &[E::Committed, E::CommittedAlone];
 const UNCOMMITTED: &[Evidence] = &[E::NotAsked, E::Wanted, E::Never, E::Nothing, E::Blocked, E::Off];
 /// What only a decided branch shows is missing.
 const NOT_DECIDED: &[Evidence] = &[E::NotAsked, E::Wanted, E::CommittedAlone, E::Never, E::Nothing, E::Blocked, E::Off];
+const NOT_NEVER: &[Evidence] =
+    &[E::NotAsked, E::Wanted, E::Committed, E::CommittedAlone, E::Nothing, E::Blocked, E::Off];
+/// Whatever became of it, it is over.
+const ENDED: &[Evidence] = &[E::NotAsked, E::Committed, E::CommittedAlone, E::Never, E::Nothing, E::Off];
 /// Nobody waits for more.
 const AT_REST: &[Evidence] = &[E::NotAsked, E::Never, E::Nothing, E::Off];
 
@@ -360,7 +436,7 @@ mod tests {
             used.insert(labels[0]);
         }
         assert_eq!(used.len(), TABLE.len(), "rows that nothing matches, or labels that come twice");
-        assert_eq!(cases().count(), 9 * 4 * 8);
+        assert_eq!(cases().count(), 13 * 5 * 8);
     }
 
     #[test]
@@ -368,11 +444,15 @@ mod tests {
         for (history, sighting, evidence) in cases() {
             let action = decide(history, sighting, evidence).action;
             match action {
-                Commit => assert!(matches!(history, H::Decided | H::Finished) && sighting == S::Listed),
-                RollBack => assert!(history == H::Undecided && sighting == S::Listed),
-                Ask => assert!(matches!(history, H::Decided | H::Undecided) && sighting == S::NotListed),
+                Commit => {
+                    assert!(matches!(history, H::Decided | H::Finished | H::ResolvedCommit) && sighting == S::Listed);
+                }
+                RollBack => assert!(matches!(history, H::Undecided | H::ResolvedRollBack) && sighting == S::Listed),
+                Ask => {
+                    assert!(matches!(history, H::Decided | H::Undecided | H::Incomplete) && sighting == S::NotListed);
+                }
                 Finish | FinishUnproven => assert!(history == H::Decided && sighting == S::NotListed),
-                Nothing | Leave | Wait | Damage => {}
+                Nothing | Leave | Wait | Resolve | Damage => {}
             }
         }
     }
@@ -380,7 +460,7 @@ mod tests {
     #[test]
     fn what_is_not_ours_or_not_over_is_left_alone() {
         for (history, sighting, evidence) in cases() {
-            if matches!(history, H::Foreign | H::Live | H::Unsure | H::Stale) {
+            if matches!(history, H::Foreign | H::Live | H::Unsure | H::Stale | H::Forgotten) {
                 assert!(!decide(history, sighting, evidence).action.is_work());
             }
         }
@@ -390,7 +470,7 @@ mod tests {
     #[test]
     fn nothing_is_done_about_a_branch_that_could_not_be_looked_for() {
         for (history, sighting, evidence) in cases() {
-            if matches!(sighting, S::NotScanned | S::OtherData) {
+            if matches!(sighting, S::NotScanned | S::OtherData | S::GivenUp) {
                 let action = decide(history, sighting, evidence).action;
                 assert!(!action.is_work() && !matches!(action, Finish | FinishUnproven));
             }

@@ -116,9 +116,7 @@ impl Script {
             }
             Record::Done(_) => "Done".into(),
             Record::OnePhase(_) => "OnePhase".into(),
-            Record::Incarnation(_) | Record::Participant(_) | Record::Settled(..) => {
-                panic!("no coordinator writes {record:?}")
-            }
+            other => panic!("no coordinator writes {other:?}"),
         }
     }
 }

@@ -17,6 +17,7 @@
 
 use super::Machine;
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, TransactionId};
+use crate::protocol::DamageRecord;
 use crate::protocol::recovery::{Evidence, Memory, Observation, Plan, Recalled, Scan, outcome_of, plan};
 use crate::protocol::{Absence, CommitRecord, DecidedBranch, IncarnationRecord};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +37,18 @@ struct Image {
 }
 
 impl Memory for Image {
+    fn damaged(&self) -> Vec<DamageRecord> {
+        Vec::new()
+    }
+
+    fn is_incomplete(&self, _: Incarnation) -> bool {
+        false
+    }
+
+    fn is_given_up(&self, _: Incarnation, _: ParticipantName) -> bool {
+        false
+    }
+
     fn incarnation(&self, incarnation: Incarnation) -> Option<IncarnationRecord> {
         self.incarnations.get(&incarnation).cloned()
     }

@@ -1,6 +1,7 @@
 //! Every schedule of what a dead process left and of what is found out about it: nothing moves behind a verdict.
 
 use super::*;
+use crate::protocol::DamageRecord;
 use crate::protocol::message::CommitRecord;
 use std::collections::BTreeMap;
 
@@ -24,6 +25,18 @@ fn id(sequence: u64) -> TransactionId {
 struct Books(BTreeSet<u64>);
 
 impl Memory for Books {
+    fn damaged(&self) -> Vec<DamageRecord> {
+        Vec::new()
+    }
+
+    fn is_incomplete(&self, _: Incarnation) -> bool {
+        false
+    }
+
+    fn is_given_up(&self, _: Incarnation, _: ParticipantName) -> bool {
+        false
+    }
+
     fn incarnation(&self, incarnation: Incarnation) -> Option<IncarnationRecord> {
         (incarnation == DEAD).then(|| opened(2))
     }
