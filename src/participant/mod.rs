@@ -238,7 +238,15 @@ impl<T> Answer<T> {
     pub fn because(value: T, cause: Error) -> Self {
         Self { value, cause: Some(cause) }
     }
+
+    /// Whether it is none because the participant could not be reached: asking for the next thing would be in vain.
+    pub fn is_lost(&self) -> bool {
+        self.cause.as_ref().is_some_and(|cause| cause.kind() == ErrorKind::Unavailable)
+    }
 }
+
+/// Hears of each branch of [`Participant::finish_all`], by its place in what was asked for.
+pub type Hear<'a> = &'a (dyn Fn(usize, Answer<Finish>) + Sync);
 
 /// A database that can take part. Implement it to add another kind.
 ///
@@ -284,6 +292,31 @@ pub trait Participant: Send + Sync + 'static {
 
     /// Rolls a prepared branch back from outside, as [`commit`](Self::commit) commits it.
     fn roll_back<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>>;
+
+    /// Finishes many prepared branches from outside, as [`commit`](Self::commit) and [`roll_back`](Self::roll_back)
+    /// finish one each; a participant may send several before it has heard of the first.
+    ///
+    /// `hear` is told of each branch once, in the order asked for, as its answer comes. After an answer that is
+    /// [lost](Answer::is_lost) nothing more is sent: what was under way is told as lost, too, and of a branch that was
+    /// never sent nothing is told.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any point; what was under way is as uncertain as after a lost answer.
+    fn finish_all<'a>(&'a self, work: &'a [(BranchId, Resolution)], hear: Hear<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            for (place, (branch, resolution)) in work.iter().enumerate() {
+                let answer = match resolution {
+                    Resolution::Commit => self.commit(branch).await,
+                    Resolution::RollBack => self.roll_back(branch).await,
+                };
+                let is_lost = answer.is_lost();
+                hear(place, answer);
+                if is_lost {
+                    break;
+                }
+            }
+        })
+    }
 
     /// Asks the witness table about a branch. An error is no answer.
     fn ask<'a>(&'a self, branch: &'a BranchId, question: Question) -> BoxFuture<'a, Result<Evidence>>;
