@@ -153,7 +153,8 @@ pub(crate) fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(0.5 + f64::from(part) / f64::from(u32::MAX) / 2.0)
 }
 
-fn now_ms() -> u64 {
+/// Now, for people to read.
+pub(crate) fn now_ms() -> u64 {
     // For people alone: a clock before 1970 may as well say 1970.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
