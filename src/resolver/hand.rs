@@ -48,7 +48,13 @@ impl Resolver {
             self.take_over(journal, id, &view, &remark).await?;
             view = self.observe().await;
         }
+        if let Some(stale) = view.stale() {
+            return Err(stale);
+        }
         let plan = self.look_into(&mut view, id).await.ok_or_else(|| unknown(id))?;
+        if plan.history != History::Stale {
+            self.vet().await?;
+        }
         may_be_resolved(&plan, resolution)?;
         journal.append(Record::Resolved(id, resolution, remark)).await?;
         Ok(self.sweep_branches(&|_| {}).await)
@@ -71,7 +77,10 @@ impl Resolver {
             return Ok(());
         }
         // What is found to be damaged only now is written down by this pass.
-        let mut view = self.sweep_branches(&|_| {}).await.view;
+        let Pass { mut view, refused, .. } = self.sweep_branches(&|_| {}).await;
+        if let Some(refused) = refused {
+            return Err(refused);
+        }
         let plan = self.look_into(&mut view, id).await.ok_or_else(|| unknown(id))?;
         may_be_forgotten(&plan)?;
         journal.append(Record::Forgotten(id, remark)).await
