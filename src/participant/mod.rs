@@ -5,6 +5,7 @@
 //!
 //! Every answer is a claim about a durable fact; what cannot be proven is `Unknown`.
 
+mod lease;
 pub mod memory;
 pub mod mysql;
 mod pool;
@@ -95,6 +96,13 @@ pub struct Claim {
     pub node: NodeName,
     /// The opening that does so.
     pub incarnation: Incarnation,
+}
+
+impl Registration {
+    /// The lease that goes with it.
+    pub fn claim(&self) -> Claim {
+        Claim { node: self.node, incarnation: self.incarnation }
+    }
 }
 
 /// An incarnation as a participant's own table has it.
@@ -275,9 +283,9 @@ pub trait Participant: Send + Sync + 'static {
     /// Looks at the server without changing anything.
     fn identify(&self) -> BoxFuture<'_, Result<Server>>;
 
-    /// Checks every prerequisite, creates the tables where they are missing, refuses a server of another lineage
-    /// than expected ([`ErrorKind::Refused`]), and registers the incarnation. Until it
-    /// has returned, no branch begins.
+    /// Takes the [lease](Self::hold), checks every prerequisite, creates the tables where they are missing, refuses a
+    /// server of another lineage than expected ([`ErrorKind::Refused`]), and registers the incarnation. Until it has
+    /// returned, no branch begins.
     fn register<'a>(&'a self, registration: &'a Registration) -> BoxFuture<'a, Result<Lineage>>;
 
     /// The SQL that creates Handfast's tables, and the grants needed, as `handfast init --print` shows it.
