@@ -18,6 +18,7 @@ mod pass;
 mod settle;
 mod status;
 mod store;
+mod vet;
 
 pub use foreign::Foreigner;
 pub use hand::Adoption;
@@ -26,16 +27,17 @@ pub use settle::{Hindrance, Unsettled};
 pub use status::{ParticipantStatus, Status};
 
 use crate::config::{Config, RecoveryConfig};
-use crate::engine::{Engine, opening};
+use crate::engine::{Engine, now_ms, opening};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, ParticipantName, TransactionId};
 use crate::journal::{self, Journal, Verdict};
-use crate::participant::{self, Claim, Participant};
+use crate::participant::{self, Participant};
 use crate::protocol::recovery::{self, Observation, Plan, questions};
-use crate::protocol::{Outcome, Record};
+use crate::protocol::{DamageRecord, Outcome, Record};
 use apply::Hears;
 use futures_util::future::join_all;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use store::Store;
 
 /// How often a pass may plan anew: commit or roll back, then ask, then note. Each round turns work into an answer or
@@ -49,6 +51,8 @@ pub struct Resolver {
     node: NodeName,
     participants: Vec<Arc<dyn Participant>>,
     settings: RecoveryConfig,
+    /// The participants that nothing speaks against, as far as they were asked without a bridge.
+    vetted: Mutex<BTreeSet<ParticipantName>>,
 }
 
 impl Resolver {
@@ -57,7 +61,15 @@ impl Resolver {
     /// # Errors
     /// [`ErrorKind::Config`]; [`ErrorKind::Refused`] when the journal is in use or missing; [`ErrorKind::Corrupt`].
     pub fn open(config: Config) -> Result<Self> {
-        let participants = participant::by_name(participant::from_config(&config)?, Vec::new())?;
+        Self::open_with(config, Vec::new())
+    }
+
+    /// [`open`](Self::open) with participants of kinds that the configuration does not know.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); [`ErrorKind::Config`] also when two participants have one name.
+    pub fn open_with(config: Config, others: Vec<Arc<dyn Participant>>) -> Result<Self> {
+        let participants = participant::by_name(participant::from_config(&config)?, others)?;
         let journal = Journal::open(&config.journal, opening(&config, participants.keys().copied())?)?;
         Ok(Self::new(Store::Locked(journal), config.node, participants.into_values().collect(), config.recovery))
     }
@@ -90,7 +102,7 @@ impl Resolver {
     }
 
     fn new(store: Store, node: NodeName, participants: Vec<Arc<dyn Participant>>, settings: RecoveryConfig) -> Self {
-        Self { store, node, participants, settings }
+        Self { store, node, participants, settings, vetted: Mutex::default() }
     }
 
     /// Asks about what the journal holds. Nothing is written to it while `look` runs: it should be short.
@@ -135,6 +147,7 @@ impl Resolver {
         pass.unsettled = self.settle_earlier(&mut pass.view, &pass.left).await;
         if pass.unsettled.iter().any(|one| one.hindrance == Hindrance::Contradiction) {
             pass.left = self.plan(&pass.view.observation);
+            pass.refused = self.fresh(&pass.view, &pass.left).err();
             if let Store::Live(engine) = &self.store {
                 pass::remember(engine, &pass.left, &pass.view);
             }
@@ -161,43 +174,44 @@ impl Resolver {
 
     async fn pass(&self, progress: Hears<'_>) -> Pass {
         let journal = self.store.journal().expect("a resolver that only reads settles nothing");
-        let claimed = self.claim().await;
+        let vetted = self.vet().await;
         let mut view = self.observe().await;
         self.want_unsettled(&mut view.observation);
         let found = self.plan(&view.observation);
-        if let Err(refused) = claimed {
-            return Pass { view, left: found.clone(), found, unsettled: Vec::new(), refused: Some(refused) };
-        }
         let mut plan = found.clone();
+        let mut refused = vetted.and_then(|()| self.fresh(&view, &plan)).err();
         for _ in 0..ROUNDS {
-            if plan.work().next().is_none() {
+            if refused.is_some() || plan.work().next().is_none() {
                 break;
             }
             self.apply(&plan, &mut view, progress).await;
             plan = self.plan(&view.observation);
+            refused = self.fresh(&view, &plan).err();
         }
-        for note in plan.notes() {
-            journal.note(note.clone());
+        if refused.is_none() {
+            plan = self.write_damage(journal, plan, &view).await;
+            plan.notes().for_each(|note| journal.note(note.clone()));
         }
         if let Store::Live(engine) = &self.store {
             settle(engine, &plan);
             pass::remember(engine, &plan, &view);
         }
-        Pass { view, found, left: plan, unsettled: Vec::new(), refused: None }
+        Pass { view, found, left: plan, unsettled: Vec::new(), refused }
     }
 
-    /// Takes the lease of every participant that can be reached, before anything is done there. One that somebody else
-    /// has is somebody else's everywhere: whoever holds it goes by our node's name.
-    async fn claim(&self) -> Result<()> {
-        let claims = join_all(self.participants.iter().map(|one| self.claim_of(&**one))).await;
-        let refused = |claim: &Result<()>| claim.as_ref().is_err_and(|error| error.kind() == ErrorKind::Refused);
-        claims.into_iter().find(refused).unwrap_or(Ok(()))
-    }
-
-    async fn claim_of(&self, participant: &dyn Participant) -> Result<()> {
-        let Store::Locked(journal) = &self.store else { return Ok(()) };
-        let claim = Claim { node: self.node, incarnation: journal.incarnation() };
-        participant.hold(claim).await.map_err(|error| error.at(participant.name()))
+    /// Makes durable what was found to be damaged: every later pass repeats it, until a person has dealt with it.
+    async fn write_damage(&self, journal: &Journal, plan: Plan, view: &View) -> Plan {
+        let found_at_ms = now_ms();
+        let record = |(transaction, branches)| Record::Damaged(DamageRecord { transaction, branches, found_at_ms });
+        let written = join_all(plan.damages().map(record).map(|record| journal.append(record))).await;
+        match written.into_iter().collect::<Result<Vec<()>>>() {
+            Ok(written) if written.is_empty() => plan,
+            Ok(_) => self.plan(&view.observation),
+            Err(error) => {
+                tracing::error!(error = %error.chain(), "damage could not be written down; the next pass finds it again");
+                plan
+            }
+        }
     }
 
     /// Asks for what this incarnation's coordinators could not find out: a single writer's lost answer, and whether a

@@ -1,7 +1,8 @@
 //! Looking: what every participant holds, and what its witnesses say. Changes nothing.
 
+use super::store::Store;
 use super::{Resolver, Seen, View};
-use crate::engine::{Engine, Member};
+use crate::engine::{Engine, Member, unknown_opening};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Lineage, ParticipantName, TransactionId};
 use crate::participant::{self, Participant, Question, Registered, Sighted};
@@ -9,8 +10,6 @@ use crate::protocol::recovery::{Action, Evidence, Memory, Observation, Plan, Sca
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-use super::store::Store;
 
 /// What a look at one participant showed.
 pub(super) struct Look {
@@ -36,7 +35,24 @@ impl Resolver {
             registries.push((seen.name, registered));
             participants.push(seen);
         }
-        View { observation, participants, foreigners, registries }
+        let stale = registries.iter().find_map(|(name, rows)| self.unknown_opening(*name, rows));
+        View { observation, participants, foreigners, registries, stale }
+    }
+
+    /// An opening of this journal, in a participant's table, that it does not know. Of a journal that another process has
+    /// and writes, what was read of it may be older than what is found.
+    fn unknown_opening(&self, name: ParticipantName, rows: &[Registered]) -> Option<String> {
+        let stale = |rows: &[Registered]| self.image(|image| unknown_opening(image, rows));
+        let stale = match &self.store {
+            Store::Offline(offline) if offline.in_use => None,
+            // The opening itself may not be known durable yet.
+            Store::Offline(offline) => {
+                let known = |row: &&Registered| offline.latest_incarnation != Some(row.incarnation);
+                stale(&rows.iter().filter(known).cloned().collect::<Vec<_>>())
+            }
+            Store::Live(_) | Store::Locked(_) => stale(rows),
+        };
+        stale.map(|stale| stale.at(name).chain())
     }
 
     pub(super) async fn look(&self, participant: &dyn Participant) -> Look {

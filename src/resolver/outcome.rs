@@ -22,6 +22,7 @@ impl Resolver {
     pub async fn outcome(&self, id: TransactionId) -> Result<Outcome> {
         match self.store.standing(id) {
             Some(Standing::Future) => return Err(unknown(id)),
+            _ if self.image(|image| image.audit().damage(id).is_some()) => return Ok(Outcome::Damaged),
             Some(Standing::Running) => return Ok(Outcome::InDoubt),
             Some(Standing::Unsettled(outcome)) => return Ok(outcome),
             // Nothing but this incarnation could have decided it, and it remembers.

@@ -3,7 +3,7 @@
 use super::foreign::Foreigner;
 use super::settle::{Hindrance, Unsettled};
 use crate::engine::{Engine, now_ms};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::id::{Incarnation, NodeName, ParticipantName};
 use crate::participant::{Registered, Sighting};
 use crate::protocol::recovery::{Action, BranchPlan, Observation, Plan};
@@ -20,6 +20,8 @@ pub struct View {
     pub(super) foreigners: Vec<Foreigner>,
     /// The incarnations in each participant's own table.
     pub(super) registries: Vec<(ParticipantName, Vec<Registered>)>,
+    /// Why the journal is an older copy, if a participant's table says so.
+    pub(super) stale: Option<String>,
 }
 
 /// How a pass gets on.
@@ -35,6 +37,12 @@ impl View {
     /// The prepared branches that are not this journal's, with what is known of them.
     pub fn foreigners(&self) -> &[Foreigner] {
         &self.foreigners
+    }
+
+    /// Why the journal is an older copy of itself and settles nothing, if a participant's table shows an opening of it
+    /// that it does not know.
+    pub fn stale(&self) -> Option<Error> {
+        self.stale.as_ref().map(|cause| Error::new(ErrorKind::Refused, cause.clone()))
     }
 
     /// An incarnation as the participants' own tables have it, with its participants by number. Participants that share
