@@ -9,7 +9,7 @@ use super::list::facts;
 use super::output::Output;
 use super::report::{Participant, Report, Rows, Transaction};
 use crate::Config;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::id::{ParticipantName, TransactionId};
 use crate::protocol::Resolution;
 use crate::protocol::recovery::Action;
@@ -182,12 +182,7 @@ async fn finish(
     let error = did.as_ref().err().map(Error::chain);
     match (output.format(), &did) {
         (Format::Text, Ok(did)) => output.text(&format!("\n{did}\n")),
-        (Format::Text, Err(error)) => {
-            eprintln!("handfast: {}", error.chain());
-            if error.kind() == ErrorKind::Refused {
-                eprintln!("handfast: nothing was changed");
-            }
-        }
+        (Format::Text, Err(error)) => eprintln!("handfast: {}", error.chain()),
         (Format::Json, _) => output.json(&json!({
             "schema": 1,
             "status": exit.as_str(),
