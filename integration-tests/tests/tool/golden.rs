@@ -103,7 +103,7 @@ pub async fn show(stage: &Stage, name: &str, commands: &[&str]) {
         };
         for line in ran.stdout.lines().filter(|_| !command.starts_with("journal") && !command.starts_with("init")) {
             // A statement is to be copied whole.
-            let statement = line.starts_with("XA ") || line.contains(" PREPARED ");
+            let statement = ran.stdout.starts_with('{') || line.starts_with("XA ") || line.contains(" PREPARED ");
             assert!(line.chars().count() <= 80 || statement, "wider than 80 columns: {line:?}");
         }
         text += &transcript(command.trim_end(), &ran);
@@ -143,6 +143,7 @@ fn settings(stage: &Stage) -> Settings {
     settings.add_filter(r"127\.0\.0\.1:[0-9]+", "127.0.0.1:PORT");
     settings.add_filter(r"localhost:[0-9]+", "localhost:PORT");
     settings.add_filter(r"for [0-9]+ s\b", "for N s");
+    settings.add_filter(r"opened [0-9]+ s ago", "opened N s ago");
     settings.add_filter(r#""age_(at_most_)?seconds": [0-9]+"#, r#""age_${1}seconds": N"#);
     settings.add_filter(r"asks about: [0-9]+", "asks about: N");
     settings.add_filter(r#""unsettled": \[[^\]]*\]"#, r#""unsettled": [..]"#);

@@ -275,7 +275,9 @@ pub fn branch_facts(branch: &Branch) -> String {
     if branch.action == Action::Finish || proven {
         return format!("{gid}\ncommitted, as its witness proves");
     }
-    let proof = if branch.done { "" } else { proof(branch.evidence) };
+    // While a branch is prepared its witness cannot be seen: that there is none says nothing.
+    let idle = branch.done || (branch.state == Sighting::Listed && branch.evidence == Evidence::Nothing);
+    let proof = if idle { "" } else { proof(branch.evidence) };
     let waiting = waiting(branch.waiting.as_deref());
     clean(&format!("{gid}\n{state}{proof}: {}\n{why}{waiting}", what(branch.action, branch.done, None)))
 }
