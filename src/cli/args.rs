@@ -67,7 +67,7 @@ pub enum Command {
         id: TransactionId,
     },
 
-    /// Reads the journal; never writes.
+    /// Reads the journal, or repairs it.
     Journal {
         /// What to do with it.
         #[command(subcommand)]
@@ -89,10 +89,19 @@ pub enum Command {
 /// `handfast journal`
 #[derive(Debug, Subcommand)]
 pub enum JournalCommand {
-    /// Checks every byte.
+    /// Checks every byte; never writes.
     Verify,
-    /// Prints every record.
+    /// Prints every record; never writes.
     Dump,
+    /// Makes a corrupt journal usable again from what can be read, and keeps a copy of every file.
+    Repair {
+        /// Why: kept in the journal for ever.
+        #[arg(long, value_name = "TEXT", value_parser = reason)]
+        reason: String,
+        /// Do it; without this, only show what would be done.
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 /// Where the servers of `demo` and `servers` come from.
@@ -121,6 +130,14 @@ pub struct DemoArgs {
     /// Where the dice begin that say what is moved and who is killed when; printed at the end.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+}
+
+/// Words that say something.
+fn reason(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("say why: it is kept for whoever asks later".into()),
+        text => Ok(text.to_owned()),
+    }
 }
 
 /// A transaction's id, or that of the transaction that a branch belongs to: whoever is on duty has the latter from
@@ -169,9 +186,16 @@ mod tests {
 
     #[test]
     fn wrong_usage_ends_with_2() {
-        for line in
-            ["handfast", "handfast frobnicate", "handfast outcome 12", "handfast demo --seconds 0", "handfast journal"]
-        {
+        for line in [
+            "handfast",
+            "handfast frobnicate",
+            "handfast outcome 12",
+            "handfast demo --seconds 0",
+            "handfast journal",
+            "handfast journal repair",
+            "handfast journal repair --yes",
+            "handfast journal repair --reason ",
+        ] {
             assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
         }
         let text = parse("handfast outcome 12").unwrap_err().to_string();
