@@ -148,6 +148,7 @@ fn decision(history: History) -> &'static str {
         History::Decided | History::Unnamed | History::Finished => "decided to commit",
         History::OnePhase => "committed by its only writer",
         History::Incomplete => "whether it was decided is lost",
+        History::Contradicted => "no decision, and its branches contradict that",
         History::ResolvedCommit => "a person decided to commit",
         History::ResolvedRollBack => "a person decided to roll back",
         History::Forgotten => "damaged, and dealt with by a person",
