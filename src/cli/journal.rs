@@ -25,7 +25,7 @@ pub fn run(config: &JournalConfig, command: JournalCommand, output: &mut Output)
     match command {
         JournalCommand::Verify => read(config, false, output),
         JournalCommand::Dump => read(config, true, output),
-        JournalCommand::Repair { reason, yes } => repair(config, reason, yes, output),
+        JournalCommand::Repair { reason, yes } => repair(config, &reason, yes, output),
     }
 }
 
@@ -79,7 +79,8 @@ impl Concerned {
     fn of(found: &Offline) -> Self {
         let mut concerned = Self::default();
         let unsettled = found.image.unsettled().map(|opened| opened.incarnation);
-        concerned.incarnations = unsettled.chain(found.latest_incarnation).map(|incarnation| (incarnation, 0)).collect();
+        concerned.incarnations =
+            unsettled.chain(found.latest_incarnation).map(|incarnation| (incarnation, 0)).collect();
         concerned.open = found.image.open_decisions().map(|decision| decision.transaction).collect();
         for entry in &found.entries {
             concerned.add(entry);
@@ -169,8 +170,8 @@ fn transaction(entry: &Entry) -> Option<TransactionId> {
     }
 }
 
-fn repair(config: &JournalConfig, reason: String, yes: bool, output: &mut Output) -> Result<Exit> {
-    let remark = Remark::now(reason);
+fn repair(config: &JournalConfig, reason: &str, yes: bool, output: &mut Output) -> Result<Exit> {
+    let remark = journal::remark(reason)?;
     let repaired = if yes { journal::repair(config, remark) } else { journal::plan_repair(config, remark) }?;
     match output.format() {
         Format::Text => output.text(&repair_text(&repaired, &config.directory)),
@@ -208,9 +209,7 @@ fn repair_text(repaired: &Repaired, directory: &Path) -> String {
 }
 
 fn repair_object(repaired: &Repaired, directory: &Path) -> Value {
-    let left = |left: &LeftOut| {
-        json!({ "file": left.file, "offset": left.offset, "entry": describe(&left.entry), "why": left.why })
-    };
+    let left = |left: &LeftOut| json!({ "file": left.file, "offset": left.offset, "entry": describe(&left.entry), "why": left.why });
     let ids = |ids: &[Incarnation]| ids.iter().map(ToString::to_string).collect::<Vec<_>>();
     let damage = repaired.damage.iter();
     let damage = damage.map(|one| json!({ "file": one.file, "offset": one.offset, "why": one.why }));

@@ -103,7 +103,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use lockfile::host;
+pub(crate) use lockfile::{host, remark};
 
 pub use audit::Audit;
 pub use chain::{Damage, Verdict};

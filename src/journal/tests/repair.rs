@@ -144,6 +144,11 @@ fn d47_every_harm_to_every_segment_can_be_repaired() {
             let disk = disk.copy();
             harm(&disk, &file);
             let (before, context) = (files(&disk), format!("{file}, {what}"));
+            if what == "a hole in the middle" && disk.segments().last() == Some(&file) {
+                // Nothing was ever written there.
+                assert!(open(&disk, 9).is_ok(), "{context}");
+                continue;
+            }
             assert_eq!(open(&disk, 9).unwrap_err().kind(), ErrorKind::Corrupt, "{context}");
             let repaired = mend(&disk).unwrap();
             assert_eq!(repaired.journal, image.journal(), "{context}");
