@@ -137,8 +137,8 @@ impl Control {
     }
 
     fn lease(&self, claim: Claim) -> Lease<'_> {
-        // Several waits fit into what a new connection may take.
-        let wait = self.limit.min(self.connector.timeout) / 4;
+        // It has to fit into what a new connection may take.
+        let wait = self.limit.min(self.connector.timeout) / 2;
         Lease { name: self.connector.name, claim, sql: &self.connector.sql, wait }
     }
 

@@ -216,8 +216,8 @@ impl Sql {
     }
 
     /// Takes a lock, waiting for it so many whole seconds.
-    pub(super) fn take_lock(lock: &str, wait: Duration) -> String {
-        format!("SELECT GET_LOCK('{lock}', {})", wait.as_millis().div_ceil(1000))
+    pub(super) fn take_lock(lock: &str, seconds: u64) -> String {
+        format!("SELECT GET_LOCK('{lock}', {seconds})")
     }
 
     /// Whether this session has a lock.

@@ -306,6 +306,11 @@ impl Sql {
         format!("SELECT pg_catalog.pg_try_advisory_lock('{}'::pg_catalog.int8)", key.cast_signed())
     }
 
+    /// Waits for it.
+    pub(super) fn wait_for_lease(key: u64) -> String {
+        format!("SELECT pg_catalog.pg_advisory_lock('{}'::pg_catalog.int8)", key.cast_signed())
+    }
+
     /// The row of `pg_locks` of that lock.
     fn lease(key: u64) -> String {
         format!(
