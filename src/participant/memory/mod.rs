@@ -15,7 +15,8 @@ use self::branch::MemoryBranch;
 use self::state::{Session, State, Work, failed, lost};
 use super::witness::{Key, Kind, Witnessed, new_lineage};
 use super::{
-    Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
+    Answer, BeginOptions, BoxFuture, Branch, Evidence, Finding, Participant, Question, Registration, Server, Sighted,
+    Sighting,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId};
@@ -378,6 +379,14 @@ impl Participant for Memory {
 
     fn setup_sql(&self) -> String {
         String::new()
+    }
+
+    /// It has no settings: that it answers is all there is to find out.
+    fn check(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(async {
+            self.identify().await?;
+            Ok(vec![Finding::good("server", "a database in memory needs nothing")])
+        })
     }
 
     fn init(&self) -> BoxFuture<'_, Result<Lineage>> {
