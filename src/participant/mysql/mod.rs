@@ -28,6 +28,7 @@ mod checks;
 mod control;
 mod ending;
 mod error;
+mod lease;
 mod lent;
 mod notes;
 mod probe;
@@ -51,8 +52,8 @@ use self::wire::Failure;
 use super::pool::Registry;
 use super::witness::Witnessed;
 use super::{
-    Answer, BeginOptions, BoxFuture, Branch, Evidence, Finding, Participant, Question, Registration, Server, Sighted,
-    Sighting, Waiting,
+    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Participant, Question, Registration, Server,
+    Sighted, Sighting, Waiting,
 };
 use super::{pool, witness};
 use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig, TransactionConfig};
@@ -140,6 +141,7 @@ impl Mysql {
     }
 
     async fn do_register(&self, registration: &Registration) -> Result<Lineage> {
+        self.control.hold(registration.claim()).await?;
         let lineage = self.setup().register(registration, Slots::count(self.pool_size)).await?;
         let Registration { incarnation, participant, .. } = *registration;
         let sessions = Sessions {
@@ -412,6 +414,14 @@ impl Participant for Mysql {
         let Self { connector, sql, expected, control, .. } = self;
         let checkup = Checkup { connector, sql, expected, limit: control.limit() };
         Box::pin(async move { checkup.run().await })
+    }
+
+    fn hold(&self, claim: Claim) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.control.hold(claim))
+    }
+
+    fn holds(&self) -> bool {
+        self.control.holds()
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

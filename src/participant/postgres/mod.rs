@@ -26,6 +26,7 @@ mod check_sql;
 mod checks;
 mod control;
 mod error;
+mod lease;
 mod lent;
 mod probe;
 mod session;
@@ -44,8 +45,8 @@ use self::sql::Sql;
 use super::pool::Registry;
 use super::witness::Witnessed;
 use super::{
-    Answer, BeginOptions, BoxFuture, Branch, Evidence, Finding, Participant, Question, Registration, Server, Sighted,
-    Sighting, Waiting,
+    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Participant, Question, Registration, Server,
+    Sighted, Sighting, Waiting,
 };
 use super::{pool, witness};
 use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig, TransactionConfig};
@@ -135,6 +136,7 @@ impl Postgres {
     }
 
     async fn do_register(&self, registration: &Registration) -> Result<Lineage> {
+        self.control.hold(registration.claim()).await?;
         let slots = self.pool_size.saturating_mul(2);
         let lineage = self.setup().register(registration, slots).await?;
         let Registration { incarnation, participant, .. } = *registration;
@@ -386,6 +388,14 @@ impl Participant for Postgres {
         let Self { connector, sql, expected, control, .. } = self;
         let checkup = Checkup { connector, sql, expected, limit: control.limit() };
         Box::pin(async move { checkup.run().await })
+    }
+
+    fn hold(&self, claim: Claim) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.control.hold(claim))
+    }
+
+    fn holds(&self) -> bool {
+        self.control.holds()
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
