@@ -450,7 +450,7 @@ impl Checkup<'_> {
                 Ok(vec![Finding::of(Severity::Note, "who waits", found, why).cure("handfast list")])
             }
             Err(error) if is_forbidden(&error) => {
-                let found = "who waits for a prepared branch, this account may not see";
+                let found = "this account may not see it";
                 let why = "`handfast list` cannot show it; nothing else depends on it";
                 let mut cure = grant_process(account);
                 if product == Product::MySql {
