@@ -50,6 +50,13 @@ pub enum Command {
     #[command(hide = true)]
     DemoApplication(ApplicationArgs),
 
+    /// Checks every prerequisite of this machine and of every participant, and says what mends it.
+    Doctor {
+        /// Show what is good as well.
+        #[arg(long)]
+        all: bool,
+    },
+
     /// Shows what is in doubt or prepared, ours and foreign; read-only, works beside a running application.
     List,
 
@@ -205,7 +212,7 @@ mod tests {
     #[test]
     fn help_tells_the_exit_codes() {
         let help = Args::command().render_long_help().to_string();
-        for word in ["demo", "list", "recover", "outcome", "journal", "init", "a person is needed"] {
+        for word in ["demo", "doctor", "list", "recover", "outcome", "journal", "init", "a person is needed"] {
             assert!(help.contains(word), "{word} in {help}");
         }
         assert!(!help.contains("  servers"), "{help}");

@@ -5,6 +5,7 @@
 
 pub mod args;
 pub mod demo;
+mod doctor;
 pub mod exit;
 mod init;
 mod journal;
@@ -50,6 +51,7 @@ async fn run(args: Args, output: &mut Output) -> Result<Exit> {
     match args.command {
         Command::Demo(demo) => demo::run(&demo, output).await,
         Command::DemoApplication(application) => demo::application::run(config()?, application).await,
+        Command::Doctor { all } => doctor::run(&config()?, all, output).await,
         Command::List | Command::Recover { dry_run: true } => list::run(config()?, output).await,
         Command::Recover { dry_run: false } => recover::run(config()?, output).await,
         Command::Outcome { id } => outcome::run(config()?, id, output).await,

@@ -27,6 +27,7 @@ mod build;
 mod text;
 
 pub use build::Course;
+pub(super) use text::for_people;
 
 use super::exit::Exit;
 use crate::error::Error;

@@ -232,7 +232,7 @@ fn unsettled(all: &[EarlierOpening], out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// A duration in its largest unit that is not zero: enough to tell a moment from a night.
-fn for_people(seconds: u64) -> String {
+pub fn for_people(seconds: u64) -> String {
     let age = Duration::from_secs(seconds);
     match seconds {
         0..=119 => format!("{seconds} s"),
