@@ -3,6 +3,7 @@
 
 mod crashes;
 mod demo;
+mod explain;
 mod golden;
 mod living;
 mod refusals;
