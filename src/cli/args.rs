@@ -1,9 +1,13 @@
 //! The command line.
 
 use super::demo::application::ApplicationArgs;
-use crate::id::{BranchId, ParseIdError, TransactionId};
+use crate::id::{BranchId, ParseIdError, ParticipantName, TransactionId};
+use crate::protocol::Resolution;
 use clap::{Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use humantime_serde::re::humantime::parse_duration;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// One atomic transaction over PostgreSQL and MySQL/MariaDB: the tool for whoever is on duty after a crash.
 #[derive(Debug, Parser)]
@@ -50,8 +54,27 @@ pub enum Command {
     #[command(hide = true)]
     DemoApplication(ApplicationArgs),
 
+    /// Checks every prerequisite of this machine and of every participant, and says what mends it.
+    Doctor {
+        /// Show what is good as well.
+        #[arg(long)]
+        all: bool,
+    },
+
     /// Shows what is in doubt or prepared, ours and foreign; read-only, works beside a running application.
-    List,
+    List {
+        /// Ends with 3 also when anything at all, a running application's work or others', has been prepared for longer
+        /// than this: `5m`. For monitoring.
+        #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+        older_than: Option<Duration>,
+    },
+
+    /// Tells all about one transaction: what happened, what recovery will do and why, the statements to do it by hand.
+    Explain {
+        /// The id of a transaction or of one of its branches, also as a server lists it.
+        #[arg(value_name = "ID")]
+        what: String,
+    },
 
     /// Settles what a stopped application left: commits what was decided, rolls back the rest.
     Recover {
@@ -67,6 +90,55 @@ pub enum Command {
         id: TransactionId,
     },
 
+    /// Decides about a transaction whose decision was lost with the journal, or part of it.
+    #[command(group = clap::ArgGroup::new("resolution").required(true))]
+    Resolve {
+        /// The transaction's id, or the id of one of its branches.
+        #[arg(value_parser = transaction_id)]
+        id: TransactionId,
+        /// Commit what is prepared of it, now and whenever a participant comes back.
+        #[arg(long, group = "resolution")]
+        commit: bool,
+        /// Roll back what is prepared of it, now and whenever a participant comes back.
+        #[arg(long, group = "resolution")]
+        rollback: bool,
+        /// Why, for whoever reads the journal later.
+        #[arg(long, value_name = "TEXT", value_parser = reason)]
+        reason: String,
+    },
+
+    /// Closes the record of a damaged transaction that a person has dealt with.
+    Forget {
+        /// The transaction's id, or the id of one of its branches.
+        #[arg(value_parser = transaction_id)]
+        id: TransactionId,
+        /// Why, for whoever reads the journal later.
+        #[arg(long, value_name = "TEXT", value_parser = reason)]
+        reason: String,
+        /// Yes, the rows were compared and are right now.
+        #[arg(long, required = true)]
+        yes: bool,
+    },
+
+    /// Accepts the server that is found under a participant's name, after a failover or a restore.
+    Adopt {
+        /// The participant's name.
+        participant: ParticipantName,
+        /// Why, for whoever reads the journal later.
+        #[arg(long, value_name = "TEXT", value_parser = reason)]
+        reason: String,
+        /// Only give up what the former server held: there is no other server.
+        #[arg(long)]
+        gone: bool,
+    },
+
+    /// Waits until nothing at all is prepared on any participant: the moment for backups and new replicas.
+    Drain {
+        /// How long to wait for that.
+        #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
+        wait: Duration,
+    },
+
     /// Reads the journal, or repairs it.
     Journal {
         /// What to do with it.
@@ -79,6 +151,19 @@ pub enum Command {
         /// Only print the SQL, and the grants that the application's user needs.
         #[arg(long)]
         print: bool,
+    },
+
+    /// Prints the completions of a shell, always as text.
+    Completions {
+        /// Which shell.
+        shell: Shell,
+    },
+
+    /// Prints the manual page, always as text.
+    Man {
+        /// Write the pages of all commands into this directory instead.
+        #[arg(long, value_name = "DIR")]
+        directory: Option<PathBuf>,
     },
 
     /// Runs throwaway servers and prints their URLs, until Ctrl-C.
@@ -147,6 +232,13 @@ fn transaction_id(text: &str) -> Result<TransactionId, ParseIdError> {
     branch.map(|branch| branch.transaction).or_else(|_| text.parse())
 }
 
+impl Command {
+    /// What `resolve` was told to do.
+    pub fn resolution(commit: bool) -> Resolution {
+        if commit { Resolution::Commit } else { Resolution::RollBack }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,9 +295,64 @@ mod tests {
     }
 
     #[test]
+    fn what_is_done_by_hand_needs_a_reason_and_is_said_in_full() {
+        let id = "hf1.orders.9f3c2a7b11d0e842.1042";
+        let wrong = [
+            format!("resolve {id} --commit"),
+            format!("resolve {id} --commit --reason="),
+            format!("resolve {id} --reason=tested"),
+            format!("resolve {id} --commit --rollback --reason=tested"),
+            format!("forget {id} --reason=tested"),
+            format!("forget {id} --yes"),
+            String::from("adopt ledger"),
+            String::from("adopt Ledger --reason=tested"),
+        ];
+        for line in wrong {
+            assert_eq!(parse(&format!("handfast {line}")).unwrap_err().exit_code(), 2, "{line}");
+        }
+        let blank = Args::try_parse_from(["handfast", "adopt", "ledger", "--reason", " \t"]).unwrap_err();
+        assert!(blank.to_string().contains("say why"), "{blank}");
+        let Command::Resolve { commit: false, rollback: true, reason, .. } =
+            parse(&format!("handfast resolve {id} --rollback --reason=tested")).unwrap().command
+        else {
+            panic!("a rollback was asked for");
+        };
+        assert_eq!(reason, "tested");
+        assert!(parse(&format!("handfast forget {id} --reason=tested --yes")).is_ok());
+        assert!(parse("handfast adopt ledger --gone --reason=tested").is_ok());
+    }
+
+    #[test]
+    fn times_have_units() {
+        let Command::Drain { wait } = parse("handfast drain").unwrap().command else { panic!("drain was asked for") };
+        assert_eq!(wait, Duration::from_secs(30));
+        let Command::List { older_than } = parse("handfast list --older-than 5m").unwrap().command else {
+            panic!("the list was asked for");
+        };
+        assert_eq!(older_than, Some(Duration::from_secs(300)));
+        assert_eq!(parse("handfast drain --wait 30").unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
     fn help_tells_the_exit_codes() {
         let help = Args::command().render_long_help().to_string();
-        for word in ["demo", "list", "recover", "outcome", "journal", "init", "a person is needed"] {
+        for word in [
+            "demo",
+            "doctor",
+            "list",
+            "explain",
+            "recover",
+            "resolve",
+            "forget",
+            "adopt",
+            "drain",
+            "completions",
+            "man",
+            "outcome",
+            "journal",
+            "init",
+            "a person is needed",
+        ] {
             assert!(help.contains(word), "{word} in {help}");
         }
         assert!(!help.contains("  servers"), "{help}");
