@@ -54,6 +54,13 @@ pub enum Command {
     #[command(hide = true)]
     DemoApplication(ApplicationArgs),
 
+    /// Checks every prerequisite of this machine and of every participant, and says what mends it.
+    Doctor {
+        /// Show what is good as well.
+        #[arg(long)]
+        all: bool,
+    },
+
     /// Shows what is in doubt or prepared, ours and foreign; read-only, works beside a running application.
     List {
         /// Ends with 3 also when anything at all, a running application's work or others', has been prepared for longer
@@ -132,7 +139,7 @@ pub enum Command {
         wait: Duration,
     },
 
-    /// Reads the journal; never writes.
+    /// Reads the journal, or repairs it.
     Journal {
         /// What to do with it.
         #[command(subcommand)]
@@ -167,10 +174,19 @@ pub enum Command {
 /// `handfast journal`
 #[derive(Debug, Subcommand)]
 pub enum JournalCommand {
-    /// Checks every byte.
+    /// Checks every byte; never writes.
     Verify,
-    /// Prints every record.
+    /// Prints every record; never writes.
     Dump,
+    /// Makes a corrupt journal usable again from what can be read, and keeps a copy of every file.
+    Repair {
+        /// Why: kept in the journal for ever.
+        #[arg(long, value_name = "TEXT", value_parser = reason)]
+        reason: String,
+        /// Do it; without this, only show what would be done.
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 /// Where the servers of `demo` and `servers` come from.
@@ -201,19 +217,19 @@ pub struct DemoArgs {
     pub seed: Option<u64>,
 }
 
+/// Words that say something.
+fn reason(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("say why: it is kept for whoever asks later".into()),
+        text => Ok(text.to_owned()),
+    }
+}
+
 /// A transaction's id, or that of the transaction that a branch belongs to: whoever is on duty has the latter from
 /// `pg_prepared_xacts`.
 fn transaction_id(text: &str) -> Result<TransactionId, ParseIdError> {
     let branch: Result<BranchId, _> = text.parse();
     branch.map(|branch| branch.transaction).or_else(|_| text.parse())
-}
-
-/// What was given as the reason of something that is done by hand, once.
-fn reason(text: &str) -> Result<String, &'static str> {
-    match text.trim() {
-        "" => Err("say why: whoever reads the journal later has nothing else"),
-        text => Ok(text.to_owned()),
-    }
 }
 
 impl Command {
@@ -262,9 +278,16 @@ mod tests {
 
     #[test]
     fn wrong_usage_ends_with_2() {
-        for line in
-            ["handfast", "handfast frobnicate", "handfast outcome 12", "handfast demo --seconds 0", "handfast journal"]
-        {
+        for line in [
+            "handfast",
+            "handfast frobnicate",
+            "handfast outcome 12",
+            "handfast demo --seconds 0",
+            "handfast journal",
+            "handfast journal repair",
+            "handfast journal repair --yes",
+            "handfast journal repair --reason ",
+        ] {
             assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
         }
         let text = parse("handfast outcome 12").unwrap_err().to_string();
@@ -315,6 +338,7 @@ mod tests {
         let help = Args::command().render_long_help().to_string();
         for word in [
             "demo",
+            "doctor",
             "list",
             "explain",
             "recover",

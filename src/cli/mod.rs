@@ -6,6 +6,7 @@
 pub mod args;
 mod by_hand;
 pub mod demo;
+mod doctor;
 mod drain;
 pub mod exit;
 mod explain;
@@ -54,6 +55,7 @@ async fn run(args: Args, output: &mut Output) -> Result<Exit> {
     match args.command {
         Command::Demo(demo) => demo::run(&demo, output).await,
         Command::DemoApplication(application) => demo::application::run(config()?, application).await,
+        Command::Doctor { all } => doctor::run(&config()?, all, output).await,
         Command::List { older_than } => list::run(config()?, older_than, output).await,
         Command::Recover { dry_run: true } => list::run(config()?, None, output).await,
         Command::Recover { dry_run: false } => recover::run(config()?, output).await,

@@ -3,6 +3,7 @@
 
 mod crashes;
 mod demo;
+mod doctor;
 mod explain;
 mod golden;
 mod living;

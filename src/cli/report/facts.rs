@@ -55,8 +55,15 @@ impl Facts {
             match answer {
                 Ok(all) => {
                     self.asked.insert(name, None);
+                    let prepared = view.participants.iter().filter(|seen| seen.name == name);
+                    let prepared: Vec<_> =
+                        prepared.flat_map(|seen| &seen.sightings).map(|one| gid(&one.branch)).collect();
                     for one in all {
-                        self.waiting.entry((name, gid(&one.branch))).or_default().push(one.who);
+                        // Where the server does not tell which, it may be any of them, and the words say so.
+                        let of = one.branch.as_ref().map_or_else(|| prepared.clone(), |branch| vec![gid(branch)]);
+                        for gid in of {
+                            self.waiting.entry((name, gid)).or_default().push(one.who.clone());
+                        }
                     }
                 }
                 Err(error) => drop(self.asked.insert(name, Some(error.at(name).chain()))),
