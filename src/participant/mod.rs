@@ -78,13 +78,6 @@ pub struct Registration {
     pub expected: Option<Lineage>,
 }
 
-impl Registration {
-    /// The claim to the lease that goes with it.
-    pub fn claim(&self) -> Claim {
-        Claim { node: self.node, incarnation: self.incarnation }
-    }
-}
-
 /// Who asks for the lease of a participant.
 ///
 /// A journal may be copied, and both copies opened. So while a bridge or a recovery is open, it holds a lock of each
