@@ -195,10 +195,7 @@ impl Resolver {
         }
         let opened = view.incarnation(id.node, id.incarnation).ok_or_else(|| unknown(id))?;
         let lost = format!("taken over from a lost journal: {}", remark.reason);
-        let lost = Record::Incomplete(id.incarnation, Remark { reason: lost, ..remark.clone() });
-        journal.append(Record::Incarnation(opened)).await?;
-        // Were it lost with a crash between the two, the next pass would find the registration of the other journal.
-        journal.append(lost).await
+        journal.take_over(opened, Remark { reason: lost, ..remark.clone() }).await
     }
 
     /// The journal of a resolver in a person's hand.
