@@ -5,8 +5,7 @@ use super::output::Output;
 use super::report::{Course, Report};
 use crate::Config;
 use crate::error::Result;
-use crate::protocol::recovery::BranchPlan;
-use crate::resolver::{Hindrance, Pass, Resolver};
+use crate::resolver::{Hindrance, Pass, Progress, Resolver};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -24,9 +23,11 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub async fn run(config: Config, output: &mut Output) -> Result<Exit> {
     let resolver = Resolver::open(config)?;
     let bar = bar();
-    let progress = |branch: &BranchPlan| {
-        bar.set_message(branch.id.to_string());
-        bar.inc(1);
+    let progress = |progress: Progress<'_>| {
+        if let Progress::Done(branch) = progress {
+            bar.set_message(branch.id.to_string());
+            bar.inc(1);
+        }
     };
     let deadline = Instant::now() + PATIENCE;
     let mut course = Course::default();

@@ -1,5 +1,6 @@
 //! The journal against disks that lose, tear, lie, fill up and fail.
 
+mod audit;
 mod disk;
 mod document;
 mod files;

@@ -26,6 +26,7 @@ mod branch;
 mod control;
 mod ending;
 mod error;
+mod lease;
 mod lent;
 mod notes;
 mod savepoints;
@@ -46,7 +47,8 @@ use self::wire::Failure;
 use super::pool::Registry;
 use super::witness::Witnessed;
 use super::{
-    Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
+    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Participant, Question, Registration, Server, Sighted,
+    Sighting,
 };
 use super::{pool, witness};
 use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig};
@@ -120,6 +122,7 @@ impl Mysql {
     }
 
     async fn do_register(&self, registration: &Registration) -> Result<Lineage> {
+        self.control.hold(registration.claim()).await?;
         let lineage = self.setup().register(registration, Slots::count(self.pool_size)).await?;
         let Registration { incarnation, participant, .. } = *registration;
         let sessions = Sessions {
@@ -382,6 +385,14 @@ impl Participant for Mysql {
         from: u64,
     ) -> BoxFuture<'a, Result<Vec<Witnessed>>> {
         Box::pin(self.do_witnessed(participant, incarnations, from))
+    }
+
+    fn hold(&self, claim: Claim) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.control.hold(claim))
+    }
+
+    fn holds(&self) -> bool {
+        self.control.holds()
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -24,6 +24,7 @@
 mod branch;
 mod control;
 mod error;
+mod lease;
 mod lent;
 mod session;
 mod setup;
@@ -39,7 +40,8 @@ use self::sql::Sql;
 use super::pool::Registry;
 use super::witness::Witnessed;
 use super::{
-    Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
+    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Participant, Question, Registration, Server, Sighted,
+    Sighting,
 };
 use super::{pool, witness};
 use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig};
@@ -113,6 +115,7 @@ impl Postgres {
     }
 
     async fn do_register(&self, registration: &Registration) -> Result<Lineage> {
+        self.control.hold(registration.claim()).await?;
         let slots = self.pool_size.saturating_mul(2);
         let lineage = self.setup().register(registration, slots, self.pool_size).await?;
         let Registration { incarnation, participant, .. } = *registration;
@@ -354,6 +357,14 @@ impl Participant for Postgres {
         from: u64,
     ) -> BoxFuture<'a, Result<Vec<Witnessed>>> {
         Box::pin(self.do_witnessed(participant, incarnations, from))
+    }
+
+    fn hold(&self, claim: Claim) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.control.hold(claim))
+    }
+
+    fn holds(&self) -> bool {
+        self.control.holds()
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
