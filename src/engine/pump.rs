@@ -4,11 +4,13 @@
 //! All that a coordinator asks for runs at once on this task; there is no order to keep here, since a coordinator
 //! never asks for what depends on an answer that it has not heard.
 
-use super::{Engine, after};
+use super::{Engine, after, now_ms};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName, TransactionId};
 use crate::participant::{Answer, BoxFuture, Branch};
-use crate::protocol::{self, Acknowledge, Coordinator, Finish, Input, Outcome, Output, Record, Vote};
+use crate::protocol::{
+    self, Acknowledge, Coordinator, DamageRecord, DamagedBranch, Finish, Input, Outcome, Output, Record, Vote,
+};
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,6 +58,8 @@ enum Event {
     Voted(BranchId, Option<Box<dyn Branch>>, Answer<Vote>),
     Finished(BranchId, Option<Box<dyn Branch>>, Answer<Finish>),
     Appended(Result<(), Error>),
+    /// Damage was written down, or could not be.
+    Remembered(Result<(), Error>),
     /// The request was given up and its session closed.
     GivenUp,
     /// All leases are held again: the commit that was asked for can begin.
@@ -227,6 +231,10 @@ impl Pump {
                 self.causes.push(error);
                 self.tell(Input::AppendFailed);
             }
+            Event::Remembered(written) => {
+                self.causes.extend(written.err());
+                self.tell(Input::Remembered);
+            }
             Event::GivenUp => {}
             Event::Held => {
                 self.held_back = None;
@@ -274,6 +282,7 @@ impl Pump {
             Output::Commit(id) => self.finish(id, |branch| branch.commit()),
             Output::RollBack(id) => self.finish(id, |branch| branch.roll_back()),
             Output::Append(record) => self.append(record),
+            Output::Damage(branch) => self.remember(branch),
             Output::Note(record) => self.engine.journal.note(record),
             Output::Leave(id) => self.leave(id),
             Output::Answer(outcome) => self.answer(outcome),
@@ -327,6 +336,13 @@ impl Pump {
         self.unfinished.handed_out = true;
         let engine = self.engine.clone();
         self.requests.push(Box::pin(async move { Event::Appended(engine.journal.append(record).await) }));
+    }
+
+    fn remember(&mut self, branch: DamagedBranch) {
+        let record = DamageRecord { transaction: self.id, branches: vec![branch], found_at_ms: now_ms() };
+        let engine = self.engine.clone();
+        self.requests
+            .push(Box::pin(async move { Event::Remembered(engine.journal.append(Record::Damaged(record)).await) }));
     }
 
     fn leave(&mut self, id: BranchId) {

@@ -223,8 +223,7 @@ fn may_be_resolved(plan: &TransactionPlan, resolution: Resolution) -> Result<()>
     let refused =
         |why: &str| Err(Error::new(ErrorKind::Refused, format!("transaction {id} is not resolved by hand: {why}")));
     match plan.history {
-        History::Incomplete | History::Stale => Ok(()),
-        History::Contradicted => Ok(()),
+        History::Incomplete | History::Stale | History::Contradicted => Ok(()),
         History::Undecided if plan.action == Action::Damage => Ok(()),
         History::ResolvedCommit if resolution == Resolution::Commit => Ok(()),
         History::ResolvedRollBack if resolution == Resolution::RollBack => Ok(()),
