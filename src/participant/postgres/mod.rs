@@ -24,6 +24,7 @@
 mod branch;
 mod control;
 mod error;
+mod finishing;
 mod lease;
 mod lent;
 mod session;
@@ -41,7 +42,7 @@ use self::sql::Sql;
 use super::pool::Registry;
 use super::witness::Witnessed;
 use super::{
-    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Participant, Prunable, Question, Registered,
+    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Hear, Participant, Prunable, Question, Registered,
     Registration, Server, Sighted, Sighting,
 };
 use super::{pool, witness};
@@ -337,6 +338,10 @@ impl Participant for Postgres {
 
     fn roll_back<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>> {
         Box::pin(self.finish(Sql::rollback_prepared(branch)))
+    }
+
+    fn finish_all<'a>(&'a self, work: &'a [(BranchId, Resolution)], hear: Hear<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(self.do_finish_all(work, hear))
     }
 
     fn ask<'a>(&'a self, branch: &'a BranchId, question: Question) -> BoxFuture<'a, Result<Evidence>> {
