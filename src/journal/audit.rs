@@ -86,13 +86,6 @@ impl Audit {
             Record::Forgotten(id, _) if !self.damaged.contains_key(id) => {
                 Err(Impossible(format!("transaction {id} is forgotten and was never damaged")))
             }
-            Record::Resolved(id, ..)
-                if !self.incomplete.contains_key(&id.incarnation) && !self.damaged.contains_key(id) =>
-            {
-                Err(Impossible(format!(
-                    "transaction {id} is resolved by hand, though no record was lost and nothing is damaged"
-                )))
-            }
             Record::Resolved(id, ..) if self.forgotten.contains_key(id) => {
                 Err(Impossible(format!("transaction {id} is resolved after a person has dealt with it")))
             }

@@ -94,6 +94,8 @@ mod offline;
 mod opening;
 mod outcomes;
 mod reader;
+mod rebuild;
+mod repair;
 mod salvage;
 mod storage;
 mod writer;
@@ -101,16 +103,18 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use lockfile::host;
+pub(crate) use lockfile::{host, remark};
 
 pub use audit::Audit;
 pub use chain::{Damage, Verdict};
 pub use offline::{Offline, OfflineEntry, read, read_from};
 pub use outcomes::{Image, Impossible};
+pub use rebuild::LeftOut;
+pub use repair::{Repaired, plan_repair, repair, repair_on};
 pub use storage::{FileStorage, LOCK_NAME, Locked, Storage, StorageFile};
 
 use crate::config::JournalConfig;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, JournalId, NodeName, ParticipantName};
 use crate::protocol::{IncarnationRecord, Record, Remark};
 use committer::Shared;
@@ -231,18 +235,18 @@ impl Journal {
     /// already, and more of its participants are known now, they are added.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
-    ///
-    /// # Panics
-    /// When the incarnation is known and its records are all here, or its participants are others.
+    /// As [`append`](Self::append). [`Refused`](crate::ErrorKind::Refused) also when the incarnation is known and its
+    /// records are all here, or its participants are known by other numbers.
     ///
     /// # Cancel safety
     /// As [`append`](Self::append); dropped in the middle it may leave the mark alone, which does no harm.
     pub async fn take_over(&self, opened: IncarnationRecord, remark: Remark) -> Result<()> {
+        let (incarnation, record) = (opened.incarnation, Record::Incarnation(opened));
+        self.image(|image| image.check(&record)).map_err(|why| Error::new(ErrorKind::Refused, why.to_string()))?;
         // Never the other way round: a crash in between would leave an incarnation whose records seem to be all here,
         // and recovery would roll back what its own journal may have decided.
-        self.append(Record::Incomplete(opened.incarnation, remark)).await?;
-        self.append(Record::Incarnation(opened)).await
+        self.append(Record::Incomplete(incarnation, remark)).await?;
+        self.append(record).await
     }
 
     /// Waits until everything that was appended or noted before this call is durable. Writes nothing of its own: where

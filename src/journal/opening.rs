@@ -99,14 +99,17 @@ pub fn lock(storage: &dyn Storage) -> Result<Box<dyn StorageFile>> {
             write_holder(&mut *lock).map_err(|error| unwritable(&name, error))?;
             Ok(lock)
         }
-        Ok(Locked::Busy) => {
-            let holder = read_lock(storage)?;
-            let text =
-                format!("journal {name} is in use by {}: stop it, or give each its own directory", holder.holder());
-            Err(Error::new(ErrorKind::Refused, text))
-        }
+        Ok(Locked::Busy) => Err(busy(storage)?),
         Err(error) => Err(unwritable(&name, error)),
     }
+}
+
+/// The error for a journal that somebody else has, with the holder's name.
+pub fn busy(storage: &dyn Storage) -> Result<Error> {
+    let holder = read_lock(storage)?;
+    let text =
+        format!("journal {} is in use by {}: stop it, or give each its own directory", storage.name(), holder.holder());
+    Ok(Error::new(ErrorKind::Refused, text))
 }
 
 /// The segments that count; none if there never was a journal.

@@ -61,8 +61,8 @@ pub fn collect(storage: &dyn Storage, listing: &Listing) -> Result<Salvage> {
     let mut before = None;
     for (index, file) in files.iter().enumerate().skip(start.unwrap_or(0)) {
         let header = file.header(journal);
-        let follows = header.is_some_and(|header| Some((header.sequence, header.previous_end)) == before);
-        let is_whole = start == Some(index) || (follows && found.gaps.is_empty());
+        let follows = |header: Header| !header.is_base() && Some((header.sequence, header.previous_end)) == before;
+        let is_whole = start == Some(index) || (header.is_some_and(follows) && found.gaps.is_empty());
         before = match header {
             Some(header) if is_whole => {
                 let next = files.get(index + 1).and_then(|next| next.header(journal));
@@ -97,6 +97,7 @@ fn read_file(storage: &dyn Storage, sequence: u64) -> Result<File> {
 fn journal_of(storage: &dyn Storage, listing: &Listing, files: &[File]) -> Result<Option<JournalId>> {
     let headers = files.iter().filter_map(|file| file.segment.as_ref().ok());
     let mut told: Vec<_> = headers.map(|segment| segment.header().journal).collect();
+    told.sort_unstable();
     told.dedup();
     match (listing.lock.initialised, told.as_slice()) {
         (Some(promised), told) if told.is_empty() || told.contains(&promised) => Ok(Some(promised)),

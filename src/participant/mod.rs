@@ -5,6 +5,7 @@
 //!
 //! Every answer is a claim about a durable fact; what cannot be proven is `Unknown`.
 
+mod checkup;
 mod lease;
 pub mod memory;
 pub mod mysql;
@@ -78,13 +79,6 @@ pub struct Registration {
     pub expected: Option<Lineage>,
 }
 
-impl Registration {
-    /// The claim to the lease that goes with it.
-    pub fn claim(&self) -> Claim {
-        Claim { node: self.node, incarnation: self.incarnation }
-    }
-}
-
 /// Who asks for the lease of a participant.
 ///
 /// A journal may be copied, and both copies opened. So while a bridge or a recovery is open, it holds a lock of each
@@ -96,6 +90,13 @@ pub struct Claim {
     pub node: NodeName,
     /// The opening that does so.
     pub incarnation: Incarnation,
+}
+
+impl Registration {
+    /// The lease that goes with it.
+    pub fn claim(&self) -> Claim {
+        Claim { node: self.node, incarnation: self.incarnation }
+    }
 }
 
 /// An incarnation as a participant's own table has it.
@@ -139,8 +140,8 @@ pub enum Prunable {
 /// Somebody who waits for a prepared branch to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
-    /// The branch, as the server names it.
-    pub branch: Sighted,
+    /// The branch, as the server names it; `None` where the server tells that it is a prepared one and not which.
+    pub branch: Option<Sighted>,
     /// Who waits, and for what, for people: `app@10.0.0.7, 12 s: UPDATE account ..`.
     pub who: String,
 }
@@ -409,8 +410,14 @@ pub trait Participant: Send + Sync + 'static {
 pub fn from_config(config: &Config) -> Result<Vec<Arc<dyn Participant>>> {
     let build = |(name, one): (&ParticipantName, &ParticipantConfig)| -> Result<Arc<dyn Participant>> {
         Ok(match one.kind {
-            Kind::Postgres => Arc::new(postgres::Postgres::new(*name, one, &config.pool, &config.recovery)?),
-            Kind::Mysql => Arc::new(mysql::Mysql::new(*name, one, &config.pool, &config.recovery)?),
+            Kind::Postgres => {
+                let postgres = postgres::Postgres::new(*name, one, &config.pool, &config.recovery)?;
+                Arc::new(postgres.with_deadline(config.transaction.timeout))
+            }
+            Kind::Mysql => {
+                let mysql = mysql::Mysql::new(*name, one, &config.pool, &config.recovery)?;
+                Arc::new(mysql.with_deadline(config.transaction.timeout))
+            }
         })
     };
     config.participants.iter().map(build).collect()

@@ -191,10 +191,7 @@ impl Resolver {
         }
         let opened = view.incarnation(id.node, id.incarnation).ok_or_else(|| unknown(id))?;
         let lost = format!("taken over from a lost journal: {}", remark.reason);
-        let lost = Record::Incomplete(id.incarnation, Remark { reason: lost, ..remark.clone() });
-        journal.append(Record::Incarnation(opened)).await?;
-        // Were it lost with a crash between the two, the next pass would find the registration of the other journal.
-        journal.append(lost).await
+        journal.take_over(opened, Remark { reason: lost, ..remark.clone() }).await
     }
 
     /// The journal of a resolver in a person's hand.
@@ -222,7 +219,8 @@ fn may_be_resolved(plan: &TransactionPlan, resolution: Resolution) -> Result<()>
     let refused =
         |why: &str| Err(Error::new(ErrorKind::Refused, format!("transaction {id} is not resolved by hand: {why}")));
     match plan.history {
-        History::Incomplete | History::Stale | History::Contradicted => Ok(()),
+        History::Incomplete | History::Stale => Ok(()),
+        History::Contradicted => Ok(()),
         History::Undecided if plan.action == Action::Damage => Ok(()),
         History::ResolvedCommit if resolution == Resolution::Commit => Ok(()),
         History::ResolvedRollBack if resolution == Resolution::RollBack => Ok(()),

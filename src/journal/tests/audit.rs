@@ -113,8 +113,6 @@ fn what_contradicts_the_records_is_refused() {
     append(&journal, &[resolved(id(9, 1), Resolution::RollBack), damaged(id(9, 3), "odd"), forgotten(id(9, 3))]);
     let contradictions = [
         ("a decision of the journal", resolved(id(1, 1), Resolution::RollBack)),
-        ("what recovery rolls back by itself", resolved(id(1, 9), Resolution::Commit)),
-        ("a transaction of the opening at work", resolved(id(2, 9), Resolution::RollBack)),
         ("a person's other decision", resolved(id(1, 2), Resolution::RollBack)),
         ("what was dealt with", resolved(id(1, 3), Resolution::Commit)),
         ("no damage to forget", forgotten(id(1, 9))),

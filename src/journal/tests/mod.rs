@@ -5,6 +5,7 @@ mod disk;
 mod document;
 mod files;
 mod reading;
+mod repair;
 mod samples;
 mod schedules;
 mod torture;

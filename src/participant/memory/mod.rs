@@ -16,8 +16,8 @@ use self::state::{Row, Session, State, Work, failed, lost};
 use super::lease::Claimed;
 use super::witness::{Key, Kind, Witnessed, new_lineage};
 use super::{
-    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Participant, Question, Registration, Server, Sighted,
-    Sighting,
+    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Participant, Question, Registration, Server,
+    Sighted, Sighting,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId};
@@ -414,6 +414,14 @@ impl Participant for Memory {
 
     fn setup_sql(&self) -> String {
         String::new()
+    }
+
+    /// It has no settings: that it answers is all there is to find out.
+    fn check(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(async {
+            self.identify().await?;
+            Ok(vec![Finding::good("server", "a database in memory needs nothing")])
+        })
     }
 
     fn init(&self) -> BoxFuture<'_, Result<Lineage>> {

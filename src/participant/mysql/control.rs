@@ -21,7 +21,7 @@ const AWAIT_END: Duration = Duration::from_secs(1);
 
 /// How long a session takes to let go of its branch after its name is free: microseconds, unless the server's threads
 /// wait for a processor.
-const LET_GO: Duration = Duration::from_millis(50);
+pub(super) const LET_GO: Duration = Duration::from_millis(50);
 
 /// A connection, and the token of the lease where it has taken it.
 struct Link {
@@ -137,14 +137,19 @@ impl Control {
     }
 
     fn lease(&self, claim: Claim) -> Lease<'_> {
-        // Several waits fit into what a new connection may take.
-        let wait = self.limit.min(self.connector.timeout) / 4;
+        // It has to fit into what a new connection may take.
+        let wait = self.limit.min(self.connector.timeout) / 2;
         Lease { name: self.connector.name, claim, sql: &self.connector.sql, wait }
     }
 
     /// From now on only a server of this lineage is talked to.
     pub(super) fn expect(&self, lineage: Lineage) {
         self.expected.get_or_init(|| lineage);
+    }
+
+    /// How long one call may take.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
     }
 
     /// Bounds an operation in time, waiting for the connection included.
