@@ -92,6 +92,13 @@ pub struct Claim {
     pub incarnation: Incarnation,
 }
 
+impl Registration {
+    /// The lease that goes with it.
+    pub fn claim(&self) -> Claim {
+        Claim { node: self.node, incarnation: self.incarnation }
+    }
+}
+
 /// An incarnation as a participant's own table has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registered {
