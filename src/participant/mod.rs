@@ -92,13 +92,6 @@ pub struct Claim {
     pub incarnation: Incarnation,
 }
 
-impl Registration {
-    /// The lease that goes with it.
-    pub fn claim(&self) -> Claim {
-        Claim { node: self.node, incarnation: self.incarnation }
-    }
-}
-
 /// An incarnation as a participant's own table has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registered {
@@ -114,6 +107,27 @@ pub struct Registered {
     pub host: String,
     /// How long ago it was opened, by the database's clock.
     pub age: Duration,
+}
+
+impl Registered {
+    /// A row as the table has it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`] for one that no version known here has written.
+    fn of(node: &str, incarnation: i64, participant: i64, journal: i64, host: String, age: f64) -> Result<Self> {
+        let strange = || {
+            let message = format!("{} has a row of the strange node {node:?}", witness::INCARNATION_TABLE);
+            Error::new(ErrorKind::Refused, message)
+        };
+        Ok(Self {
+            node: node.parse().map_err(|error| strange().because(error))?,
+            incarnation: Incarnation::from_sql(incarnation),
+            participant: participant.try_into().map_err(|error| strange().because(error))?,
+            journal: JournalId::from_sql(journal),
+            host,
+            age: Duration::try_from_secs_f64(age.max(0.0)).map_err(|error| strange().because(error))?,
+        })
+    }
 }
 
 /// Rows that nobody needs any more.

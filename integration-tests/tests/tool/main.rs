@@ -4,6 +4,7 @@
 mod crashes;
 mod demo;
 mod doctor;
+mod explain;
 mod golden;
 mod living;
 mod refusals;

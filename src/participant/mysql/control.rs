@@ -127,6 +127,11 @@ impl Control {
         self.within(doing, work).await
     }
 
+    /// The incarnation that works here, if one does.
+    pub(super) fn claimed(&self) -> Option<Claim> {
+        self.claimed.get()
+    }
+
     /// Whether the lease was held when the connection was last heard of.
     pub(super) fn holds(&self) -> bool {
         self.holder().strong_count() > 0
@@ -137,8 +142,8 @@ impl Control {
     }
 
     fn lease(&self, claim: Claim) -> Lease<'_> {
-        // Several waits fit into what a new connection may take.
-        let wait = self.limit.min(self.connector.timeout) / 4;
+        // It has to fit into what a new connection may take.
+        let wait = self.limit.min(self.connector.timeout) / 2;
         Lease { name: self.connector.name, claim, sql: &self.connector.sql, wait }
     }
 

@@ -16,12 +16,15 @@ use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use std::time::Duration;
 
+/// How many seconds another program is given.
+const PATIENCE: u64 = 2;
+
 /// A claim on a participant, and how it is made good on a new session.
 pub(super) struct Lease<'a> {
     pub(super) name: ParticipantName,
     pub(super) claim: Claim,
     pub(super) sql: &'a Sql,
-    /// How long an earlier session is given to end.
+    /// How long an earlier session is given to end, of this program or another.
     pub(super) wait: Duration,
 }
 
@@ -36,13 +39,11 @@ impl Lease<'_> {
     pub(super) async fn take(&self, conn: &mut Conn) -> Result<()> {
         let failed = |error| explain(self.name, "cannot take the node's lease", error);
         let own_name = connection_name(self.name, &self.claim);
-        let mut wait = Duration::ZERO;
-        if !try_lock(conn, &own_name, wait).await.map_err(failed)? {
-            // What it ends frees its locks one by one.
-            wait = self.wait;
+        if !try_lock(conn, &own_name, 0).await.map_err(failed)? {
             self.end_predecessor(conn, &own_name).await?;
         }
-        if try_lock(conn, &self.lock(), wait).await.map_err(failed)? {
+        // A program that was killed a moment ago holds it until its server has noticed.
+        if try_lock(conn, &self.lock(), self.wait.as_secs().min(PATIENCE)).await.map_err(failed)? {
             return Ok(());
         }
         Err(self.describe(conn).await.refuse(self.name, &self.claim))
@@ -54,7 +55,7 @@ impl Lease<'_> {
             tracing::info!(participant = %self.name, "an earlier connection of this program holds its lease: it is ended");
             tell_to_end(conn, holder).await.map_err(failed)?;
         }
-        if try_lock(conn, own_name, self.wait).await.map_err(failed)? {
+        if try_lock(conn, own_name, self.wait.as_secs().max(1)).await.map_err(failed)? {
             return Ok(());
         }
         let message = "an earlier connection of this program was told to end and has not";
@@ -83,8 +84,8 @@ impl Lease<'_> {
     }
 }
 
-async fn try_lock(conn: &mut Conn, lock: &str, wait: Duration) -> Result<bool, MyError> {
-    Ok(conn.query_first::<Option<i64>, _>(Sql::take_lock(lock, wait)).await?.flatten() == Some(1))
+async fn try_lock(conn: &mut Conn, lock: &str, seconds: u64) -> Result<bool, MyError> {
+    Ok(conn.query_first::<Option<i64>, _>(Sql::take_lock(lock, seconds)).await?.flatten() == Some(1))
 }
 
 /// The connection that has a lock.

@@ -3,7 +3,7 @@
 //! Advisory locks are per database. A session's lock lives as long as the session.
 //! <https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS>
 
-use super::error::{PgError, explain};
+use super::error::{PgError, explain, is_of};
 use super::sql::Sql;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, ParticipantName};
@@ -11,7 +11,11 @@ use crate::participant::Claim;
 use crate::participant::lease::{Holder, connection_name, incarnation_of, key};
 use std::time::Duration;
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
+
+/// How often the lock is asked for before its holder is taken for one who stays.
+const ATTEMPTS: usize = 3;
 
 /// A claim on a participant, and how it is made good on a new session.
 pub(super) struct Lease<'a> {
@@ -37,25 +41,42 @@ impl Lease<'_> {
     /// Takes the lock for this session, from an earlier session of the same incarnation if need be.
     pub(super) async fn take(&self, client: &Client) -> Result<()> {
         let failed = |error| explain(self.name, "cannot take the node's lease", error);
-        // Whoever has it may be gone when it is looked for, or when it has been ended.
-        for _ in 0..3 {
+        let mut rival = None;
+        for _ in 0..ATTEMPTS {
             if self.try_take(client).await.map_err(failed)? {
                 return Ok(());
             }
+            // Who has it may be gone by now.
             let Some(holder) = self.holder(client).await.map_err(failed)? else { continue };
             let ours = connection_name(self.name, &self.claim);
-            if holder.application_name.as_ref() != Some(&ours) {
-                return Err(self.describe(client, holder).await.refuse(self.name, &self.claim));
+            if holder.application_name.as_ref() == Some(&ours) {
+                tracing::info!(participant = %self.name, "an earlier connection of this program is ended for its lease");
+                self.end(client, holder.pid, &ours).await.map_err(failed)?;
+            } else if self.wait(client).await.map_err(failed)? {
+                return Ok(());
+            } else {
+                rival = Some(holder);
             }
-            tracing::info!(participant = %self.name, "an earlier connection of this program holds its lease: it is ended");
-            self.end(client, holder.pid, &ours).await.map_err(failed)?;
         }
-        let message = "the node's lease changes hands, or an earlier connection of this program does not end";
-        Err(Error::new(ErrorKind::Unavailable, message).at(self.name))
+        let Some(rival) = rival else {
+            let message = "an earlier connection of this program was told to end and has not";
+            return Err(Error::new(ErrorKind::Unavailable, message).at(self.name));
+        };
+        Err(self.describe(client, rival).await.refuse(self.name, &self.claim))
     }
 
     async fn try_take(&self, client: &Client) -> Result<bool, PgError> {
         client.query_typed_one(&Sql::take_lease(self.key()), &[]).await?.try_get(0)
+    }
+
+    /// Waits for the lock as long as the session waits for any: a program that was killed a moment ago holds it until its
+    /// server has noticed.
+    async fn wait(&self, client: &Client) -> Result<bool, PgError> {
+        match client.query_typed(&Sql::wait_for_lease(self.key()), &[]).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_of(&error, &SqlState::LOCK_NOT_AVAILABLE) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether this very session has the lock: through a pooler that hands sessions around it may be another's.
