@@ -81,4 +81,8 @@ conformance! {
     close_leaves_no_session
     sessions_of_an_incarnation_are_ended
     witnesses_are_read_in_order
+    one_program_works_in_a_nodes_name
+    leases_of_others_do_not_meet
+    a_lost_lease_is_regained
+    a_holder_is_named_without_tables
 }

@@ -39,6 +39,8 @@ async fn own_server(settings: &[(&str, &str)]) -> &'static Server {
     Box::leak(Box::new(servers::start_with(Flavor::Postgres, options).await))
 }
 
+const ADVISORY: &str = "SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()";
+
 async fn exec(branch: &dyn Branch, sql: &str) {
     lent(branch).borrow().unwrap().batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
 }
@@ -103,7 +105,7 @@ on_postgres! {
             assert_eq!(value(&*branch, "SELECT current_setting('application_name')").await, name);
             assert_ne!(value(&*branch, "SELECT current_setting('work_mem')").await, "77kB");
             assert_eq!(value(&*branch, "SELECT current_setting('statement_timeout')").await, "0");
-            assert_eq!(value(&*branch, "SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory'").await, "0");
+            assert_eq!(value(&*branch, ADVISORY).await, "0");
             assert_answer(&branch.roll_back().await, Finish::Done);
         }
     }
@@ -209,27 +211,29 @@ on_postgres! {
         let app = servers::unique("app");
         let url = role(&harness, &app).await;
         let participant = postgres_at("bench", &url, "");
-        let error = participant.register(&registration(0)).await.unwrap_err();
+        let registration = registration(0);
+        let error = participant.register(&registration).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Setup, "{}", error.chain());
         assert!(error.to_string().contains("CREATE TABLE IF NOT EXISTS \"public\".\"handfast_witness\""), "{error}");
         assert!(error.to_string().contains(&participant.setup_sql()), "{error}");
 
         postgres_at("owner", &harness.url(), "").init().await.unwrap();
         harness.sql(&format!("GRANT SELECT ON handfast_witness, handfast_incarnation TO {app}")).await;
-        let error = participant.register(&registration(0)).await.unwrap_err();
+        let error = participant.register(&registration).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Setup, "{}", error.chain());
 
         harness.sql(&participant.setup_sql()).await;
-        let bench = Bench::registered(&harness, Box::new(participant), registration(0)).await;
+        let bench = Bench::registered(&harness, Box::new(participant), registration).await;
         assert_answer(&bench.begin_and_write(1, 10).await.commit_one_phase().await, Finish::Done);
     }
 
     async fn tables_live_in_the_schema_asked_for(harness) {
         let participant = postgres_at("bench", &harness.url(), "schema = \"my \\\"own\\\"\"");
-        let error = participant.register(&registration(0)).await.unwrap_err();
+        let registration = registration(0);
+        let error = participant.register(&registration).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Setup, "{}", error.chain());
         harness.sql(&participant.setup_sql().replace("\"postgres\"", "current_user")).await;
-        let bench = Bench::registered(&harness, Box::new(participant), registration(0)).await;
+        let bench = Bench::registered(&harness, Box::new(participant), registration).await;
         let mut branch = bench.begin_and_write(1, 10).await;
         assert_answer(&branch.prepare().await, Vote::Prepared);
         assert_answer(&branch.commit().await, Finish::Done);

@@ -95,7 +95,7 @@ each_pair! {
     async fn nobody_elses_sessions_are_touched(other) {
         let world = World::new(other).await;
         let elsewhere = TempDir::new().unwrap();
-        let neighbour = Bridge::open(world.builder_at(elsewhere.path(), "").build()).await.unwrap();
+        let neighbour = Bridge::open(world.builder_at(elsewhere.path(), "").node("neighbour").build()).await.unwrap();
         let theirs = insert(&neighbour, 1).await;
         let rules = world.sides().map(|side| side.proxy.on(side.words().prepare).hold());
         let program = Program::start(world.config("")).await;

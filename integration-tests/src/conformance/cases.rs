@@ -3,6 +3,7 @@
 //! Where the name of a failure of other systems is behind a case, its number is given (D1 to D50).
 
 mod ends;
+mod leases;
 mod losses;
 mod outside;
 mod registration;
@@ -10,6 +11,7 @@ mod sessions;
 mod settling;
 
 pub use ends::*;
+pub use leases::*;
 pub use losses::*;
 pub use outside::*;
 pub use registration::*;

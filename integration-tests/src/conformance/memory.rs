@@ -4,7 +4,7 @@ use super::{Harness, Setup};
 use handfast::Result;
 use handfast::id::{BranchId, Incarnation, SessionName};
 use handfast::participant::memory::{Memory, MemoryServer, MemorySession};
-use handfast::participant::{Branch, Participant};
+use handfast::participant::{Branch, Claim, Participant};
 use std::sync::Arc;
 
 /// A database in memory.
@@ -64,6 +64,12 @@ impl Harness for MemoryHarness {
 
     async fn sessions(&self, incarnation: Incarnation) -> usize {
         self.server.sessions(incarnation)
+    }
+
+    async fn end_resolver(&self, participant: &dyn Participant, _claim: Claim) -> bool {
+        let was_held = participant.holds();
+        self.server.end_resolvers();
+        was_held
     }
 
     async fn prepare_foreign(&self, name: &str) {

@@ -12,10 +12,12 @@ mod branch;
 mod state;
 
 use self::branch::MemoryBranch;
-use self::state::{Session, State, Work, failed, lost};
+use self::state::{Row, Session, State, Work, failed, lost};
+use super::lease::Claimed;
 use super::witness::{Key, Kind, Witnessed, new_lineage};
 use super::{
-    Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
+    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Participant, Question, Registration, Server,
+    Sighted, Sighting,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId};
@@ -23,7 +25,7 @@ use crate::protocol::{Finish, Mode};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// A call that a fault can be armed for.
@@ -57,6 +59,8 @@ pub enum Step {
     EndSessions,
     /// [`Participant::witnessed`]
     Witnessed,
+    /// [`Participant::hold`]
+    Hold,
 }
 
 /// What happens to a call.
@@ -125,7 +129,13 @@ impl MemoryServer {
             for session in sessions {
                 state.end_session(session);
             }
+            state.leases.clear();
         });
+    }
+
+    /// Ends the connections of all resolvers: every lease is free for whoever asks first.
+    pub fn end_resolvers(&self) {
+        self.state().leases.clear();
     }
 
     /// Ends the sessions of one name; whether there was one.
@@ -265,11 +275,15 @@ pub struct Memory {
     registered: OnceLock<SessionName>,
     slots: Mutex<u32>,
     closed: AtomicBool,
+    /// Tells its resolver from others.
+    number: u64,
+    claimed: Claimed,
 }
 
 impl Memory {
     /// A participant under a name; with `witness` false it keeps no proof of commits.
     pub fn new(name: ParticipantName, server: Arc<MemoryServer>, witness: bool) -> Self {
+        let number = server.state().number();
         Self {
             name,
             server,
@@ -277,7 +291,27 @@ impl Memory {
             registered: OnceLock::new(),
             slots: Mutex::new(0),
             closed: AtomicBool::new(false),
+            number,
+            claimed: Claimed::default(),
         }
+    }
+
+    /// A call of the resolver: of nobody who has made a claim and does not hold the lease.
+    async fn control<T>(&self, step: Step, act: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        let claimed = |state: &mut State| {
+            self.claimed.get().map_or(Ok(()), |claim| state.hold(self.name, claim, self.number))?;
+            act(state)
+        };
+        self.call(step, claimed).await
+    }
+
+    fn do_holds(&self) -> bool {
+        self.server.state().leases.values().any(|holder| holder.resolver == self.number)
+    }
+
+    fn let_go(&self) {
+        self.claimed.give_up();
+        self.server.state().leases.retain(|_, holder| holder.resolver != self.number);
     }
 
     /// Lets an armed fault have its way with a call that is not bound to a session.
@@ -294,7 +328,7 @@ impl Memory {
     }
 
     async fn finish(&self, step: Step, act: impl FnOnce(&mut State) -> Result<()>) -> Answer<Finish> {
-        match self.call(step, act).await {
+        match self.control(step, act).await {
             Ok(()) => Answer::good(Finish::Done),
             Err(cause) => Answer::because(Finish::Unknown, cause),
         }
@@ -302,12 +336,13 @@ impl Memory {
 
     async fn do_init(&self) -> Result<Lineage> {
         let fresh = new_lineage()?;
-        self.call(Step::Register, |state| Ok(*state.lineage.get_or_insert(fresh))).await
+        self.control(Step::Register, |state| Ok(*state.lineage.get_or_insert(fresh))).await
     }
 
     async fn do_register(&self, registration: &Registration) -> Result<Lineage> {
         let refused = |message: String| Err(Error::new(ErrorKind::Refused, message));
-        let Registration { node, incarnation, journal, participant, expected, .. } = registration.clone();
+        let Registration { node, incarnation, journal, participant, expected, host } = registration.clone();
+        self.claimed.claim(self.name, registration.claim())?;
         let fresh = new_lineage()?;
         let act = |state: &mut State| {
             if expected.is_some() && expected != state.lineage {
@@ -317,13 +352,14 @@ impl Memory {
                 ));
             }
             let lineage = *state.lineage.get_or_insert(fresh);
-            let known = *state.incarnations.entry((node, incarnation, participant)).or_insert(journal);
+            let row = Row { journal, host, opened: Instant::now() };
+            let known = state.incarnations.entry((node, incarnation, participant)).or_insert(row).journal;
             if !self.witness {
                 state.witness.insert(Key::of_incarnation(incarnation, participant), Kind::Off);
             }
             if known == journal { Ok(lineage) } else { refused(format!("{incarnation} is of journal {known}")) }
         };
-        let lineage = self.call(Step::Register, act).await?;
+        let lineage = self.control(Step::Register, act).await?;
         let name = *self.registered.get_or_init(|| SessionName { incarnation, participant, slot: 0 });
         if (name.incarnation, name.participant) != (incarnation, participant) {
             return refused(format!("this participant works for incarnation {} already", name.incarnation));
@@ -369,7 +405,7 @@ impl Participant for Memory {
 
     fn identify(&self) -> BoxFuture<'_, Result<Server>> {
         let describe = |state: &mut State| Ok(Server { description: "memory".into(), lineage: state.lineage });
-        Box::pin(self.call(Step::Identify, describe))
+        Box::pin(self.control(Step::Identify, describe))
     }
 
     fn register<'a>(&'a self, registration: &'a Registration) -> BoxFuture<'a, Result<Lineage>> {
@@ -378,6 +414,14 @@ impl Participant for Memory {
 
     fn setup_sql(&self) -> String {
         String::new()
+    }
+
+    /// It has no settings: that it answers is all there is to find out.
+    fn check(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(async {
+            self.identify().await?;
+            Ok(vec![Finding::good("server", "a database in memory needs nothing")])
+        })
     }
 
     fn init(&self) -> BoxFuture<'_, Result<Lineage>> {
@@ -397,7 +441,7 @@ impl Participant for Memory {
         let list = move |state: &mut State| {
             Ok(state.prepared.keys().map(|name| Sighting { branch: sighted(name), age: None }).collect())
         };
-        Box::pin(self.call(Step::List, list))
+        Box::pin(self.control(Step::List, list))
     }
 
     fn commit<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>> {
@@ -411,7 +455,7 @@ impl Participant for Memory {
     fn ask<'a>(&'a self, branch: &'a BranchId, question: Question) -> BoxFuture<'a, Result<Evidence>> {
         let witness = self.witness;
         let ask = move |state: &mut State| Ok(if witness { state.ask(branch, question) } else { Evidence::Off });
-        Box::pin(self.call(Step::Ask, ask))
+        Box::pin(self.control(Step::Ask, ask))
     }
 
     fn end_session<'a>(&'a self, session: SessionName) -> BoxFuture<'a, Result<bool>> {
@@ -419,7 +463,7 @@ impl Participant for Memory {
     }
 
     fn end_sessions<'a>(&'a self, participant: u16, incarnations: &'a [Incarnation]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.call(Step::EndSessions, move |state| Ok(state.end_sessions(participant, incarnations))))
+        Box::pin(self.control(Step::EndSessions, move |state| Ok(state.end_sessions(participant, incarnations))))
     }
 
     fn witnessed<'a>(
@@ -428,12 +472,30 @@ impl Participant for Memory {
         incarnations: &'a [Incarnation],
         from: u64,
     ) -> BoxFuture<'a, Result<Vec<Witnessed>>> {
-        Box::pin(self.call(Step::Witnessed, move |state| Ok(state.witnessed(participant, incarnations, from))))
+        Box::pin(self.control(Step::Witnessed, move |state| Ok(state.witnessed(participant, incarnations, from))))
+    }
+
+    fn hold(&self, claim: Claim) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.claimed.claim(self.name, claim)?;
+            self.control(Step::Hold, |_| Ok(())).await
+        })
+    }
+
+    fn holds(&self) -> bool {
+        self.do_holds()
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
         self.closed.store(true, Ordering::Relaxed);
+        self.let_go();
         Box::pin(async {})
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.let_go();
     }
 }
 

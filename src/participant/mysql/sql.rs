@@ -6,7 +6,8 @@
 //! Identifiers are hexadecimal literals, nonces and markers hexadecimal digits: nothing needs quoting, whatever the
 //! application did to `sql_mode`. Tables are qualified and backquoted, whatever it did by `USE`.
 
-use crate::id::{BranchId, Incarnation, Lineage, SessionName};
+use crate::id::{BranchId, Incarnation, Lineage, NodeName, ParticipantName, SessionName};
+use crate::participant::lease::UNCLAIMED;
 use crate::participant::witness::{DECISION_JOURNAL, Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, PAGE};
 use crate::participant::{BeginOptions, Isolation, Registration};
 use crate::protocol::Mode;
@@ -192,10 +193,6 @@ impl Sql {
 
     pub(super) const VERSION: &str = "SELECT VERSION()";
 
-    /// What the promise rests on, as `name`, `value`; variables that a server does not know are not listed.
-    pub(super) const SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'read_only', \
-         'xa_detach_on_prepare', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin')";
-
     pub(super) const CURRENT_USER: &str = "SELECT CURRENT_USER()";
 
     pub(super) fn new(database: String, schema: String, witness_on: bool) -> Self {
@@ -212,6 +209,40 @@ impl Sql {
             key: branch.into(),
             witness: self.witness_on.then(|| self.witness.clone()),
         }
+    }
+
+    /// Takes a lock, waiting for it so many whole seconds.
+    pub(super) fn take_lock(lock: &str, seconds: u64) -> String {
+        format!("SELECT GET_LOCK('{lock}', {seconds})")
+    }
+
+    /// Whether this session has a lock.
+    pub(super) fn lock_is_own(lock: &str) -> String {
+        format!("SELECT IS_USED_LOCK('{lock}') = CONNECTION_ID()")
+    }
+
+    /// The connection that has a lock.
+    pub(super) fn lock_holder(lock: &str) -> String {
+        format!("SELECT IS_USED_LOCK('{lock}')")
+    }
+
+    /// From where a connection comes, if the account may see it.
+    pub(super) fn address(connection: u64) -> String {
+        format!("SELECT HOST FROM information_schema.PROCESSLIST WHERE ID = {connection}")
+    }
+
+    /// How many seconds ago an incarnation was opened.
+    const AGE: &str = "(UNIX_TIMESTAMP(CURRENT_TIMESTAMP(6)) - UNIX_TIMESTAMP(opened_at)) * 1e0";
+
+    /// The registration of a node that a connection of the resolver goes by, and that it is that one; else the newest.
+    pub(super) fn newest(&self, node: &NodeName, participant: ParticipantName, connection: u64) -> String {
+        let name = format!("CONCAT('{UNCLAIMED}.', LPAD(LOWER(HEX(incarnation)), 16, '0'), '.{participant}')");
+        format!(
+            "SELECT incarnation, host, {}, IS_USED_LOCK({name}) <=> {connection} AS is_holder FROM {} \
+             WHERE node = '{node}' ORDER BY is_holder DESC, opened_at DESC LIMIT 1",
+            Self::AGE,
+            self.incarnation
+        )
     }
 
     /// Takes a session's name, waiting for it so many whole seconds, and shows the server: one row.
@@ -385,20 +416,26 @@ impl Sql {
     /// What an administrator runs where the account may not.
     pub(super) fn setup(&self, account: &str) -> String {
         let [witness, incarnation] = self.create_tables();
-        format!(
-            "{witness};\n{incarnation};\nGRANT SELECT, INSERT, DELETE ON {} TO {account};\n\
-             GRANT SELECT, INSERT, DELETE ON {} TO {account};\n\
-             /*!80000 {} */;\n",
-            self.witness,
-            self.incarnation,
-            grant_recover(account)
-        )
+        let (grants, recover) = (self.grants(account), grant_recover(account));
+        format!("{witness};\n{incarnation};\n{grants}/*!80000 {recover} */;\n")
+    }
+
+    /// The rights on the tables that an account needs.
+    pub(super) fn grants(&self, account: &str) -> String {
+        let grant = |table: &str| format!("GRANT SELECT, INSERT, DELETE ON {table} TO {account};\n");
+        grant(&self.witness) + &grant(&self.incarnation)
     }
 }
 
 /// The privilege that MySQL demands to see prepared branches; MariaDB shows them to everybody and does not know it.
 pub(super) fn grant_recover(account: &str) -> String {
     format!("GRANT XA_RECOVER_ADMIN ON *.* TO {account}")
+}
+
+/// An account as `CURRENT_USER()` has it, as GRANT takes it.
+pub(super) fn account_of(current_user: &str) -> String {
+    let (user, host) = current_user.rsplit_once('@').unwrap_or((current_user, "%"));
+    account(user, host)
 }
 
 /// An account as GRANT takes it.
@@ -419,7 +456,7 @@ fn look(table: &str, key: &Key) -> String {
     )
 }
 
-fn insert_witness(table: &str, key: &Key, kind: Kind) -> String {
+pub(super) fn insert_witness(table: &str, key: &Key, kind: Kind) -> String {
     let Key { incarnation, sequence, branch } = key;
     format!(
         "INSERT INTO {table} (incarnation, sequence, branch, kind) VALUES ({incarnation}, {sequence}, {branch}, '{kind}')"

@@ -301,6 +301,61 @@ impl Sql {
         )
     }
 
+    /// The lock of a lease, for this session: whether it was free, or this session's already.
+    pub(super) fn take_lease(key: u64) -> String {
+        format!("SELECT pg_catalog.pg_try_advisory_lock('{}'::pg_catalog.int8)", key.cast_signed())
+    }
+
+    /// Waits for it.
+    pub(super) fn wait_for_lease(key: u64) -> String {
+        format!("SELECT pg_catalog.pg_advisory_lock('{}'::pg_catalog.int8)", key.cast_signed())
+    }
+
+    /// The row of `pg_locks` of that lock.
+    fn lease(key: u64) -> String {
+        format!(
+            "l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.classid = '{}'::pg_catalog.oid \
+             AND l.objid = '{}'::pg_catalog.oid AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d \
+             WHERE d.datname = pg_catalog.current_database())",
+            key >> 32,
+            key & 0xffff_ffff
+        )
+    }
+
+    /// Whether this session has it.
+    pub(super) fn lease_is_held(key: u64) -> String {
+        format!(
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.pid = pg_catalog.pg_backend_pid() AND {})",
+            Self::lease(key)
+        )
+    }
+
+    /// Who has it: process, name, and address where this role may see that.
+    pub(super) fn lease_holder(key: u64) -> String {
+        format!(
+            "SELECT l.pid, a.application_name, pg_catalog.host(a.client_addr) FROM pg_catalog.pg_locks l \
+             LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid WHERE {}",
+            Self::lease(key)
+        )
+    }
+
+    /// Ends the process `$1` if it still goes by the name `$2`, and waits for that up to `$3` milliseconds.
+    pub(super) const END_PREDECESSOR: &str = "SELECT pg_catalog.pg_terminate_backend(pid, $3) \
+         FROM pg_catalog.pg_stat_activity WHERE pid = $1 AND application_name = $2 \
+         AND datname = pg_catalog.current_database() AND pid <> pg_catalog.pg_backend_pid()";
+
+    /// How many seconds ago an incarnation was opened.
+    const AGE: &str = "extract(epoch FROM pg_catalog.clock_timestamp() - opened_at)::pg_catalog.float8";
+
+    /// The registration of the incarnation `$2`, else the newest, of the node `$1`.
+    pub(super) fn newest(&self) -> String {
+        format!(
+            "SELECT incarnation, host, {} FROM {} WHERE node = $1 ORDER BY (incarnation = $2) DESC, opened_at DESC LIMIT 1",
+            Self::AGE,
+            self.incarnation
+        )
+    }
+
     /// Which journal an incarnation belongs to.
     pub(super) fn registered(&self) -> String {
         format!(
@@ -312,12 +367,17 @@ impl Sql {
     /// For people: how to create the tables and let `role` use them.
     pub(super) fn setup(&self, role: &str) -> String {
         let [witness, incarnation] = Dialect::Postgres.create_tables(&self.schema);
-        let (schema, role) = (Dialect::Postgres.quote(&self.schema), Dialect::Postgres.quote(role));
+        let schema = quote(&self.schema);
         let own_schema =
             if self.schema == "public" { String::new() } else { format!("CREATE SCHEMA IF NOT EXISTS {schema};\n") };
+        format!("{own_schema}{witness};\n{incarnation};\n{}", self.grants(role))
+    }
+
+    /// The rights on the tables that `role` needs.
+    pub(super) fn grants(&self, role: &str) -> String {
+        let (schema, role) = (quote(&self.schema), quote(role));
         format!(
-            "{own_schema}{witness};\n{incarnation};\nGRANT USAGE ON SCHEMA {schema} TO {role};\n\
-             GRANT SELECT, INSERT, DELETE ON {}, {} TO {role};\n",
+            "GRANT USAGE ON SCHEMA {schema} TO {role};\nGRANT SELECT, INSERT, DELETE ON {}, {} TO {role};\n",
             self.witness, self.incarnation
         )
     }
@@ -348,8 +408,13 @@ pub(super) fn rows(messages: &[SimpleQueryMessage]) -> impl Iterator<Item = &str
     })
 }
 
+/// A name as PostgreSQL quotes it.
+pub(super) fn quote(name: &str) -> String {
+    Dialect::Postgres.quote(name)
+}
+
 /// PostgreSQL's zero means *no limit*, and it counts in an `int4`.
-fn milliseconds(duration: Duration) -> i32 {
+pub(super) fn milliseconds(duration: Duration) -> i32 {
     i32::try_from(duration.as_millis()).unwrap_or(i32::MAX).max(1)
 }
 
