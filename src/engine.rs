@@ -17,7 +17,7 @@ use crate::config::{Config, RecoveryConfig, TransactionConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, Lineage, ParticipantName, SessionName, TransactionId};
 use crate::journal::{self, Journal, Opening};
-use crate::participant::{Participant, Registration, witness};
+use crate::participant::{BoxFuture, Participant, Registration, witness};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -121,8 +121,10 @@ impl Engine {
     pub async fn reach_all(&self) -> Result<(), Refusal> {
         let claim = self.registration.claim();
         let all: Vec<_> = self.members.iter().collect();
-        let vet =
-            async |member: &Member| member.vet(&self.journal, claim).await.map_err(|objection| self.heard(objection));
+        let vet = |member| -> BoxFuture<'_, Result<()>> {
+            let member: &Member = member;
+            Box::pin(async move { member.vet(&self.journal, claim).await.map_err(|objection| self.heard(objection)) })
+        };
         let (mut good, mut failed) = (Vec::new(), Vec::new());
         for (member, vetted) in all.iter().zip(self.each(&all, vet).await) {
             match vetted {
@@ -131,7 +133,9 @@ impl Engine {
                 Err(error) => failed.push(error),
             }
         }
-        let registered = self.each(&good, async |member: &Member| self.ready(member).await.map(drop)).await;
+        let ready =
+            |member| -> BoxFuture<'_, Result<()>> { Box::pin(async move { self.ready(member).await.map(drop) }) };
+        let registered = self.each(&good, ready).await;
         failed.extend(registered.into_iter().filter_map(Result::err));
         let none_reached = failed.len() == self.members.len();
         for error in &failed {
@@ -142,12 +146,16 @@ impl Engine {
     }
 
     /// Does something with members, all at once, within the patience of opening.
-    async fn each(&self, members: &[&Member], act: impl AsyncFn(&Member) -> Result<()>) -> Vec<Result<()>> {
+    async fn each<'a>(
+        &'a self,
+        members: &[&'a Member],
+        act: impl Fn(&'a Member) -> BoxFuture<'a, Result<()>>,
+    ) -> Vec<Result<()>> {
         let wait = self.recovery.open_wait;
-        let act = &act;
-        let attempts = members.iter().map(|member| async move {
-            tokio::time::timeout(wait, act(member)).await.unwrap_or_else(|_| {
-                Err(Error::new(ErrorKind::Unavailable, format!("no answer within {wait:?}")).at(member.name))
+        let begun: Vec<_> = members.iter().map(|member| (member.name, act(member))).collect();
+        let attempts = begun.into_iter().map(|(name, attempt)| async move {
+            tokio::time::timeout(wait, attempt).await.unwrap_or_else(|_| {
+                Err(Error::new(ErrorKind::Unavailable, format!("no answer within {wait:?}")).at(name))
             })
         });
         join_all(attempts).await

@@ -159,9 +159,11 @@ impl Resolver {
     ///
     /// # Panics
     /// As [`sweep`](Self::sweep).
-    pub(crate) async fn sweep_branches(&self, progress: Hears<'_>) -> Pass {
-        let _alone = self.alone().await;
-        self.pass(progress).await
+    pub(crate) fn sweep_branches<'a>(&'a self, progress: Hears<'a>) -> crate::participant::BoxFuture<'a, Pass> {
+        Box::pin(async move {
+            let _alone = self.alone().await;
+            self.pass(progress).await
+        })
     }
 
     /// A bridge makes one pass at a time.

@@ -142,6 +142,13 @@ impl Stage {
         run_to_end(command).await
     }
 
+    /// Runs the tool with arguments that hold blanks.
+    pub async fn tool_with(&self, arguments: &[&str]) -> Ran {
+        let mut command = tool();
+        command.arg("--config").arg(self.config_path()).args(arguments);
+        run_to_end(command).await
+    }
+
     /// Runs the tool, which must end with this code, and reads the one object that it prints.
     pub async fn json(&self, arguments: &str, code: i32) -> Value {
         let ran = self.tool(&format!("--format json {arguments}")).await;
@@ -372,6 +379,9 @@ pub async fn killed_at(stage: &Stage, held_ledger: Option<&str>, held_orders: Op
     }
     if held_orders.is_none() {
         eventually("the orders have committed", async || stage.rows().await.1 == ["1"]).await;
+    }
+    if held_ledger.is_none() && held_orders == Some("XA COMMIT") {
+        eventually("the ledger has committed", async || stage.rows().await.0.contains(&"1".to_owned())).await;
     }
     application.kill().await;
     network.sever();
