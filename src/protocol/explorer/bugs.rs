@@ -41,6 +41,7 @@ pub enum Bug {
     DamageIsToldFirst,
     DamageIsForgotten,
     LostMeansUndecided,
+    SilenceIsNever,
     ResolvedBesideSessions,
     // Beside a copy of the journal; the last one is no bug, but the moment that nothing closes.
     NoLease,

@@ -59,6 +59,7 @@ fn setting(modes: &[&[Mode]]) -> Setting {
         operator: 0,
         losses: 0,
         copy: false,
+        fences: false,
         questions: false,
         payload: false,
         calm: false,
@@ -81,6 +82,7 @@ fn holds(name: &str, setting: &Setting) -> BTreeSet<&'static str> {
 #[test]
 fn one_branch() {
     holds("a writer", &Setting { ghosts: true, questions: true, crashes: 2, ..setting(&[&[W]]) });
+    holds("a writer, fenced off by a question", &Setting { fences: true, ..setting(&[&[W]]) });
     holds("a writer without witness", &Setting { ghosts: true, witness: false, ..setting(&[&[W]]) });
     holds("a writer that may stray", &Setting { strays: true, ..setting(&[&[W]]) });
     holds("a reader", &Setting { crashes: 2, ..setting(&[&[R]]) });
@@ -102,6 +104,7 @@ fn two_branches() {
         ("two writers, pinned to their sessions", Setting { pinned: true, ghosts: true, ..two() }),
         ("two writers that may stray", Setting { strays: true, ..two() }),
         ("two writers and an operator", Setting { operator: 1, ..two() }),
+        ("two writers, fenced off by a question", Setting { fences: true, ..two() }),
         ("two writers whose records are lost", Setting { losses: 1, ..two() }),
         ("two writers whose records are lost, asked about", Setting { losses: 1, questions: true, ..two() }),
         ("two writers without witness", Setting { witness: false, ghosts: true, ..two() }),
@@ -213,6 +216,7 @@ fn planted_bugs_are_caught() {
         (Bug::DamageIsToldFirst,           "I9", Setting { strays: true, ..two() }),
         (Bug::DamageIsForgotten,           "I9", Setting { strays: true, ..two() }),
         (Bug::LostMeansUndecided,          "I3", Setting { losses: 1, ..two() }),
+        (Bug::SilenceIsNever,              "I3", Setting { fences: true, ..one() }),
         (Bug::ResolvedBesideSessions,      "I3", Setting { losses: 1, ..two() }),
         // Beside a copy of the journal.
         (Bug::NoLease,                     "I2", Setting { copy: true, crashes: 0, ..two() }),

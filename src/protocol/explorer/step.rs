@@ -5,7 +5,7 @@ use super::copy::Lease;
 use super::council::Council;
 use super::world::{Deal, Line, Reply, Request, Setting, Slot, State, Witness, World};
 use crate::protocol::coordinator::Phase;
-use crate::protocol::recovery::Action;
+use crate::protocol::recovery::{Action, Evidence};
 use crate::protocol::{Finish, Input, Mode, Outcome, Output, Record, Resolution, Vote};
 use std::rc::Rc;
 
@@ -47,6 +47,10 @@ pub enum Event {
     ScanFails(usize),
     Plan,
     Act(usize, Delivery),
+    /// Somebody who asks for the outcome by id puts the fence question, and hears an answer or none.
+    Fence(usize),
+    FenceFails(usize),
+    Conclude(usize),
     /// A server forgets the lease of a participant.
     LoseLease(usize),
     RegainLease(usize),
@@ -83,6 +87,7 @@ impl Event {
     pub fn is_fault(self, world: &World) -> bool {
         match self {
             Self::LoseLease(_)
+            | Self::FenceFails(_)
             | Self::CopyTakes(_)
             | Self::CopyActs(_)
             | Self::ReopenWithLoss(_)
@@ -163,6 +168,9 @@ impl World {
         }
         if deal.coordinator.is_none() {
             self.events_of_person(setting, index, events);
+            if deal.begun {
+                self.events_of_question(setting, index, events);
+            }
             let asked = self.of(setting, index).iter().all(|site| site.wanted);
             if deal.begun && setting.questions && !asked {
                 events.push(Event::Ask(index));
@@ -281,6 +289,9 @@ impl World {
                     self.sites[index].wanted = true;
                 }
             }
+            Event::Fence(index) => self.fence(setting, index, true),
+            Event::FenceFails(index) => self.fence(setting, index, false),
+            Event::Conclude(deal) => self.conclude(setting, deal)?,
             Event::LoseLease(_)
             | Event::RegainLease(_)
             | Event::CopyTakes(_)
@@ -449,6 +460,7 @@ impl World {
         for site in &mut self.sites {
             site.close();
             site.wanted = false;
+            site.answer = Evidence::NotAsked;
         }
     }
 

@@ -34,6 +34,8 @@ pub struct Setting {
     pub losses: u8,
     /// Whether a copy of the journal, from before all transactions, is opened beside it.
     pub copy: bool,
+    /// Whether somebody may ask for an outcome by id, and put the question to the participants himself.
+    pub fences: bool,
     /// Whether somebody may ask for an outcome by id.
     pub questions: bool,
     /// Whether each transaction carries a payload, which makes a decision record necessary.
@@ -177,6 +179,8 @@ pub struct Site {
     pub todo: Option<Action>,
     /// A request of the resolver without an answer: it may still be carried out.
     pub stray: Option<Action>,
+    /// What the fence has answered to who asked for the outcome by id.
+    pub answer: Evidence,
     /// On the resolver's list of branches that coordinators left.
     pub wanted: bool,
 }
@@ -259,6 +263,7 @@ impl World {
             evidence: Evidence::NotAsked,
             todo: None,
             stray: None,
+            answer: Evidence::NotAsked,
             wanted: false,
         };
         let deal = Deal {
@@ -397,6 +402,7 @@ impl Site {
         word.put(2, work(self.todo));
         word.put(2, work(self.stray));
         word.put(1, u32::from(self.wanted));
+        word.put(3, self.answer as u32);
         word.put(3, stage);
         word.0
     }
