@@ -8,12 +8,12 @@
 mod tests;
 
 use crate::config::Config;
-use crate::engine::{Engine, jittered};
+use crate::engine::{Engine, Refusal, jittered};
 use crate::error::{ErrorKind, Result};
 use crate::id::TransactionId;
 use crate::participant::{self, Participant};
 use crate::protocol::Outcome;
-use crate::resolver::{Resolver, Status};
+use crate::resolver::{Pass, Resolver, Status};
 use crate::transaction::{Options, Transaction};
 use futures_util::future::join_all;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -73,11 +73,17 @@ impl Bridge {
     pub async fn open_with(config: Config, others: Vec<Arc<dyn Participant>>) -> Result<Self> {
         let participants = participant::by_name(participant::from_config(&config)?, others)?;
         let engine = Arc::new(Engine::open(config, participants)?);
-        let reached = engine.reach_all().await;
+        let reached = match engine.reach_all().await {
+            Err(Refusal::Whole(error)) => return Err(error),
+            Err(Refusal::Part(error)) => Err(error),
+            Ok(()) => Ok(()),
+        };
         let resolver = Resolver::live(engine.clone());
         let swept = tokio::time::timeout(engine.recovery.open_wait, resolver.sweep_branches(&|_| {})).await;
-        if swept.is_err() {
-            tracing::warn!("recovery goes on in the background: it took longer than recovery.open_wait");
+        match swept {
+            Ok(Pass { refused: Some(refused), .. }) => return Err(refused),
+            Ok(_) => {}
+            Err(_) => tracing::warn!("recovery goes on in the background: it took longer than recovery.open_wait"),
         }
         reached?;
         let task = engine.runtime.spawn(resolver.run());

@@ -134,6 +134,9 @@ pub struct ParticipantConfig {
     /// This participant's own pool size.
     #[serde(default)]
     pub pool_size: Option<usize>,
+    /// Whether to work on a server whose settings let it forget what it has answered: `fsync = off` and the like.
+    #[serde(default)]
+    pub allow_unsafe: bool,
 }
 
 /// Encryption of a connection.
@@ -152,6 +155,7 @@ impl fmt::Debug for ParticipantConfig {
             .field("url", &self.url_without_password())
             .field("schema", &self.schema)
             .field("witness", &self.witness)
+            .field("allow_unsafe", &self.allow_unsafe)
             .finish_non_exhaustive()
     }
 }
@@ -388,6 +392,7 @@ mod tests {
         let participant = &sampled.participants[&"ledger".parse().unwrap()];
         let default = &bare.participants[&"ledger".parse().unwrap()];
         assert_eq!((participant.witness, participant.tls), (default.witness, default.tls));
+        assert_eq!(participant.allow_unsafe, default.allow_unsafe);
     }
 
     /// Every field of the code is in the sample: a new option cannot stay undocumented.

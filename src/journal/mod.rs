@@ -88,11 +88,14 @@ mod audit;
 mod chain;
 mod committer;
 pub mod format;
+mod in_flight;
 mod lockfile;
 mod offline;
 mod opening;
 mod outcomes;
 mod reader;
+mod rebuild;
+mod repair;
 mod salvage;
 mod storage;
 mod writer;
@@ -100,18 +103,20 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use lockfile::host;
+pub(crate) use lockfile::{host, remark};
 
 pub use audit::Audit;
 pub use chain::{Damage, Verdict};
 pub use offline::{Offline, OfflineEntry, read, read_from};
 pub use outcomes::{Image, Impossible};
+pub use rebuild::LeftOut;
+pub use repair::{Repaired, plan_repair, repair, repair_on};
 pub use storage::{FileStorage, LOCK_NAME, Locked, Storage, StorageFile};
 
 use crate::config::JournalConfig;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, JournalId, NodeName, ParticipantName};
-use crate::protocol::{IncarnationRecord, Record};
+use crate::protocol::{IncarnationRecord, Record, Remark};
 use committer::Shared;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -206,14 +211,55 @@ impl Journal {
     /// after [`close`](Self::close).
     ///
     /// # Panics
-    /// On a record that contradicts those before it, or settles this very opening.
+    /// On a record that contradicts those before it, that settles this very opening or calls it incomplete, or that
+    /// takes an incarnation over by itself: see [`take_over`](Self::take_over).
     ///
     /// # Cancel safety
     /// The record is queued at the first poll. Dropping the future afterwards does not take it back.
     pub async fn append(&self, record: Record) -> Result<()> {
-        let own = matches!(record, Record::Settled(incarnation, _) if incarnation == self.incarnation);
-        assert!(!own, "an incarnation that is at work is not settled");
+        let own = match &record {
+            Record::Settled(incarnation, _) | Record::Incomplete(incarnation, _) => *incarnation == self.incarnation,
+            _ => false,
+        };
+        assert!(!own, "an incarnation that is at work is neither settled nor without its records");
+        if let Record::Incarnation(opened) = &record {
+            let marked = self.image(|image| image.audit().incomplete(opened.incarnation).is_some());
+            assert!(marked, "what another opening left is taken over only when it is marked as incomplete, durably");
+        }
         let answer = self.shared.append(record)?;
+        self.shared.answer(answer).await
+    }
+
+    /// Takes over an incarnation that this journal does not know: of a lost journal, or in the lost part of this one.
+    /// Its branches are ours from then on, and of its transactions no record means nothing. Where it is incomplete
+    /// already, and more of its participants are known now, they are added.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append). [`Refused`](crate::ErrorKind::Refused) also when the incarnation is known and its
+    /// records are all here, or its participants are known by other numbers.
+    ///
+    /// # Cancel safety
+    /// As [`append`](Self::append); dropped in the middle it may leave the mark alone, which does no harm.
+    pub async fn take_over(&self, opened: IncarnationRecord, remark: Remark) -> Result<()> {
+        let (incarnation, record) = (opened.incarnation, Record::Incarnation(opened));
+        self.image(|image| image.check(&record)).map_err(|why| Error::new(ErrorKind::Refused, why.to_string()))?;
+        // Never the other way round: a crash in between would leave an incarnation whose records seem to be all here,
+        // and recovery would roll back what its own journal may have decided.
+        self.append(Record::Incomplete(incarnation, remark)).await?;
+        self.append(record).await
+    }
+
+    /// Waits until everything that was appended or noted before this call is durable. Writes nothing of its own: where
+    /// nothing waits to be written, nothing is synced.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Journal`](crate::ErrorKind::Journal) when something of it may not be durable;
+    /// [`Closed`](crate::ErrorKind::Closed) after [`close`](Self::close), which has made it durable itself.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any point: what was on its way stays so.
+    pub async fn flush(&self) -> Result<()> {
+        let answer = self.shared.flush()?;
         self.shared.answer(answer).await
     }
 

@@ -5,6 +5,7 @@
 //!
 //! Every answer is a claim about a durable fact; what cannot be proven is `Unknown`.
 
+mod checkup;
 mod lease;
 pub mod memory;
 pub mod mysql;
@@ -160,8 +161,8 @@ pub enum Prunable {
 /// Somebody who waits for a prepared branch to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
-    /// The branch, as the server names it.
-    pub branch: Sighted,
+    /// The branch, as the server names it; `None` where the server tells that it is a prepared one and not which.
+    pub branch: Option<Sighted>,
     /// Who waits, and for what, for people: `app@10.0.0.7, 12 s: UPDATE account ..`.
     pub who: String,
 }
@@ -430,8 +431,14 @@ pub trait Participant: Send + Sync + 'static {
 pub fn from_config(config: &Config) -> Result<Vec<Arc<dyn Participant>>> {
     let build = |(name, one): (&ParticipantName, &ParticipantConfig)| -> Result<Arc<dyn Participant>> {
         Ok(match one.kind {
-            Kind::Postgres => Arc::new(postgres::Postgres::new(*name, one, &config.pool, &config.recovery)?),
-            Kind::Mysql => Arc::new(mysql::Mysql::new(*name, one, &config.pool, &config.recovery)?),
+            Kind::Postgres => {
+                let postgres = postgres::Postgres::new(*name, one, &config.pool, &config.recovery)?;
+                Arc::new(postgres.with_deadline(config.transaction.timeout))
+            }
+            Kind::Mysql => {
+                let mysql = mysql::Mysql::new(*name, one, &config.pool, &config.recovery)?;
+                Arc::new(mysql.with_deadline(config.transaction.timeout))
+            }
         })
     };
     config.participants.iter().map(build).collect()

@@ -3,12 +3,13 @@
 //! However many incarnations there are, each participant gets one question of each kind about all of them; only witnesses
 //! take more, a page each. A settled incarnation is never asked about again.
 
-use super::{Resolver, Seen, View, evidence};
+use super::look::evidence;
+use super::{Resolver, Seen, View};
 use crate::id::{BranchId, Incarnation, ParticipantName};
 use crate::journal::Journal;
 use crate::participant::Participant;
 use crate::participant::witness::{Kind, PAGE};
-use crate::protocol::recovery::{Plan, Scan, Settling, Verdict, Why};
+use crate::protocol::recovery::{Action, Plan, Scan, Settling, Verdict, Why};
 use crate::protocol::{IncarnationRecord, Record};
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,7 +110,7 @@ impl Resolver {
             }
         }
         // Compares the lineage once more: what was asked above was asked of the right server.
-        match self.look(&**participant).await.1 {
+        match self.look(&**participant).await.scan {
             Scan::Whole { branches, .. } => Shown::Listed(branches),
             Scan::Failed { cause } => Shown::OutOfReach(cause),
         }
@@ -217,9 +218,8 @@ fn waits(opened: &IncarnationRecord, name: ParticipantName, why: Why, plan: &Pla
         Why::OutOfReach(cause) => unsettled(opened, Hindrance::OutOfReach, &cause),
         Why::Holds(held) => {
             let first = held.first().expect("it holds something");
-            let damaged = |id: &BranchId| {
-                plan.branches().any(|branch| branch.id == *id && branch.action == super::Action::Damage)
-            };
+            let damaged =
+                |id: &BranchId| plan.branches().any(|branch| branch.id == *id && branch.action == Action::Damage);
             let hindrance = if held.iter().all(damaged) { Hindrance::Contradiction } else { Hindrance::Pending };
             unsettled(opened, hindrance, &format!("{first} is prepared on {name}"))
         }

@@ -49,6 +49,7 @@ impl Status {
         }
         let mut damaged = last.damaged.clone();
         damaged.extend(engine.live.damaged().into_iter().map(|sequence| engine.id(sequence)));
+        engine.journal.image(|image| damaged.extend(image.audit().damaged().map(|record| record.transaction)));
         for id in left_decisions(engine).filter(|id| !damaged.contains(id)) {
             in_doubt.entry(id).or_insert_with(Instant::now);
         }

@@ -3,6 +3,8 @@
 
 mod crashes;
 mod demo;
+mod doctor;
+mod explain;
 mod golden;
 mod living;
 mod refusals;

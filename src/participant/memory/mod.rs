@@ -19,7 +19,7 @@ use super::lease::Claimed;
 use super::pool::refuse_running;
 use super::witness::{Key, Kind, Witnessed, new_lineage};
 use super::{
-    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Participant, Prunable, Question, Registered,
+    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Participant, Prunable, Question, Registered,
     Registration, Server, Sighted, Sighting,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -340,6 +340,14 @@ impl Participant for Memory {
 
     fn setup_sql(&self) -> String {
         String::new()
+    }
+
+    /// It has no settings: that it answers is all there is to find out.
+    fn check(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(async {
+            self.identify().await?;
+            Ok(vec![Finding::good("server", "a database in memory needs nothing")])
+        })
     }
 
     fn init(&self) -> BoxFuture<'_, Result<Lineage>> {

@@ -146,6 +146,11 @@ impl Control {
         self.expected.get_or_init(|| lineage);
     }
 
+    /// How long one call may take.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
     /// Bounds an operation in time, waiting for the connection included.
     pub(super) async fn within<T>(&self, doing: &str, operation: impl Future<Output = Result<T>>) -> Result<T> {
         let late = |_| self.connector.unavailable(format!("{doing}: no answer within {:?}", self.limit));

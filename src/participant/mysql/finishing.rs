@@ -31,7 +31,7 @@ const AWAIT_END: Duration = Duration::from_secs(1);
 
 /// How long a session takes to let go of its branch after its name is free: microseconds, unless the server's threads
 /// wait for a processor.
-const LET_GO: Duration = Duration::from_millis(50);
+pub(super) const LET_GO: Duration = Duration::from_millis(50);
 
 /// So many branches are finished by one text: enough to hide the network, few enough for one time limit.
 const WINDOW: usize = 32;

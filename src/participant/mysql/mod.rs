@@ -23,6 +23,8 @@
 //! rely on session settings being undone for the next user of a session: a session is never reset.
 
 mod branch;
+mod check_sql;
+mod checks;
 mod control;
 mod ending;
 mod error;
@@ -30,16 +32,19 @@ mod finishing;
 mod lease;
 mod lent;
 mod notes;
+mod probe;
 mod savepoints;
 mod session;
 mod setup;
 mod sql;
 mod upkeep;
+mod waiting;
 mod wire;
 
 pub use self::lent::{Lent, MysqlBranch};
 
 use self::branch::{Common, XaBranch};
+use self::checks::{Checkup, Expected};
 use self::control::Control;
 use self::error::{DUPLICATE_KEY, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, MyError, XA_DUPLICATE, explain};
 use self::session::{Connector, Lease, Product, Sessions, Slots};
@@ -49,11 +54,11 @@ use self::wire::Failure;
 use super::pool::Registry;
 use super::witness::Witnessed;
 use super::{
-    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Hear, Participant, Prunable, Question, Registered,
-    Registration, Server, Sighted, Sighting,
+    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Hear, Participant, Prunable, Question,
+    Registered, Registration, Server, Sighted, Sighting, Waiting,
 };
 use super::{pool, witness};
-use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig};
+use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig, TransactionConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId, hex};
 use crate::protocol::{Finish, Resolution};
@@ -71,6 +76,7 @@ pub struct Mysql {
     control: Arc<Control>,
     sql: Arc<Sql>,
     pool_size: usize,
+    expected: Expected,
     common: Arc<Common>,
     registered: Registry<Sessions>,
 }
@@ -97,9 +103,22 @@ impl Mysql {
             connector,
             sql,
             pool_size: config.pool_size.unwrap_or(pool.size),
+            expected: Expected {
+                deadline: TransactionConfig::default().timeout,
+                interval: recovery.interval,
+                allow_unsafe: config.allow_unsafe,
+            },
             common: Arc::new(Common { name, nonce, limit: recovery.statement_timeout }),
             registered: Registry::new(),
         })
+    }
+
+    /// How long a transaction may take, which the server's own time limits are compared with; by default as the
+    /// configuration's default is.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.expected.deadline = deadline;
+        self
     }
 
     fn name(&self) -> ParticipantName {
@@ -107,7 +126,7 @@ impl Mysql {
     }
 
     fn setup(&self) -> Setup<'_> {
-        Setup { name: self.name(), control: &self.control, sql: &self.sql }
+        Setup { name: self.name(), control: &self.control, sql: &self.sql, expected: &self.expected }
     }
 
     fn is_mariadb(&self) -> bool {
@@ -364,6 +383,16 @@ impl Participant for Mysql {
         from: u64,
     ) -> BoxFuture<'a, Result<Vec<Witnessed>>> {
         Box::pin(self.do_witnessed(participant, incarnations, from))
+    }
+
+    fn waiting(&self) -> BoxFuture<'_, Result<Vec<Waiting>>> {
+        Box::pin(self.do_waiting())
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        let Self { connector, sql, expected, control, .. } = self;
+        let checkup = Checkup { connector, sql, expected, limit: control.limit() };
+        Box::pin(async move { checkup.run().await })
     }
 
     fn hold(&self, claim: Claim) -> BoxFuture<'_, Result<()>> {

@@ -314,12 +314,17 @@ impl Sql {
     /// For people: how to create the tables and let `role` use them.
     pub(super) fn setup(&self, role: &str) -> String {
         let [witness, incarnation] = Dialect::Postgres.create_tables(&self.schema);
-        let (schema, role) = (Dialect::Postgres.quote(&self.schema), Dialect::Postgres.quote(role));
+        let schema = quote(&self.schema);
         let own_schema =
             if self.schema == "public" { String::new() } else { format!("CREATE SCHEMA IF NOT EXISTS {schema};\n") };
+        format!("{own_schema}{witness};\n{incarnation};\n{}", self.grants(role))
+    }
+
+    /// The rights on the tables that `role` needs.
+    pub(super) fn grants(&self, role: &str) -> String {
+        let (schema, role) = (quote(&self.schema), quote(role));
         format!(
-            "{own_schema}{witness};\n{incarnation};\nGRANT USAGE ON SCHEMA {schema} TO {role};\n\
-             GRANT SELECT, INSERT, DELETE ON {}, {} TO {role};\n",
+            "GRANT USAGE ON SCHEMA {schema} TO {role};\nGRANT SELECT, INSERT, DELETE ON {}, {} TO {role};\n",
             self.witness, self.incarnation
         )
     }
@@ -350,8 +355,13 @@ pub(super) fn rows(messages: &[SimpleQueryMessage]) -> impl Iterator<Item = &str
     })
 }
 
+/// A name as PostgreSQL quotes it.
+pub(super) fn quote(name: &str) -> String {
+    Dialect::Postgres.quote(name)
+}
+
 /// PostgreSQL's zero means *no limit*, and it counts in an `int4`.
-fn milliseconds(duration: Duration) -> i32 {
+pub(super) fn milliseconds(duration: Duration) -> i32 {
     i32::try_from(duration.as_millis()).unwrap_or(i32::MAX).max(1)
 }
 

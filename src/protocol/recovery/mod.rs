@@ -45,7 +45,10 @@ mod observation;
 mod outcome;
 mod plan;
 mod settled;
+mod sight;
 mod table;
+#[cfg(test)]
+pub(super) mod tests;
 
 pub use observation::{Memory, Observation, Recalled, Scan};
 pub use outcome::{outcome_of, questions};
