@@ -85,6 +85,9 @@ pub struct RecoveryConfig {
     /// How long one statement of the resolver may take.
     #[serde(with = "humantime_serde")]
     pub statement_timeout: Duration,
+    /// How often a bridge makes sure that it still has the lease of each participant.
+    #[serde(with = "humantime_serde")]
+    pub lease_interval: Duration,
     /// How long opening waits for participants that cannot be reached before it goes on without them.
     #[serde(with = "humantime_serde")]
     pub open_wait: Duration,
@@ -217,6 +220,7 @@ impl Default for RecoveryConfig {
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(30),
             statement_timeout: Duration::from_secs(10),
+            lease_interval: Duration::from_secs(5),
             open_wait: Duration::from_secs(10),
         }
     }
@@ -332,11 +336,13 @@ impl Config {
         if self.transaction.lock_timeout.is_some_and(|lock| lock >= self.transaction.timeout) {
             return wrong("transaction.lock_timeout is not below transaction.timeout: a deadlock between two databases would not break before the deadline".into());
         }
-        let RecoveryConfig { interval, backoff_min, backoff_max, statement_timeout, .. } = self.recovery;
+        let RecoveryConfig { interval, backoff_min, backoff_max, statement_timeout, lease_interval, .. } =
+            self.recovery;
         let never_zero = [
             ("recovery.interval", interval),
             ("recovery.backoff_min", backoff_min),
             ("recovery.statement_timeout", statement_timeout),
+            ("recovery.lease_interval", lease_interval),
             ("pool.connect_timeout", self.pool.connect_timeout),
         ];
         if let Some((key, _)) = never_zero.iter().find(|(_, time)| time.is_zero()) {

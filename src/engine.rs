@@ -2,12 +2,14 @@
 //! and the resolver share one [`Engine`].
 
 mod found;
+mod lease;
 mod live;
 mod member;
 pub(crate) mod pump;
 mod vet;
 
 pub(crate) use found::Found;
+pub(crate) use lease::claim;
 pub(crate) use live::{Live, Standing};
 pub(crate) use member::Member;
 pub(crate) use pump::{Enlisted, Job, Verdict};
@@ -17,7 +19,7 @@ use crate::config::{Config, RecoveryConfig, TransactionConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, Lineage, ParticipantName, SessionName, TransactionId};
 use crate::journal::{self, Journal, Opening};
-use crate::participant::{Participant, Registration, witness};
+use crate::participant::{Claim, Participant, Registration, witness};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -37,6 +39,8 @@ pub(crate) struct Engine {
     pub found: Found,
     /// Why nothing is settled and nothing begins any more: the journal is an older copy.
     stale: OnceLock<String>,
+    /// Told whenever a lease may be held again.
+    leases: Notify,
     pub runtime: tokio::runtime::Handle,
     /// Wakes the resolver: something was left to it.
     pub work: Notify,
@@ -69,6 +73,7 @@ impl Engine {
             live: Live::default(),
             found: Found::default(),
             stale: OnceLock::new(),
+            leases: Notify::new(),
             runtime: tokio::runtime::Handle::current(),
             work: Notify::new(),
             passing: Mutex::new(()),
@@ -120,19 +125,17 @@ impl Engine {
     /// When the journal is an older copy, or somebody else is at work with it, no participant is registered with.
     pub async fn reach_all(&self) -> Result<(), Refusal> {
         let claim = self.registration.claim();
-        let all: Vec<_> = self.members.iter().collect();
-        let vet =
-            async |member: &Member| member.vet(&self.journal, claim).await.map_err(|objection| self.heard(objection));
+        let vetting = self.members.iter().map(|member| self.in_time(member, self.vet(member, claim)));
         let (mut good, mut failed) = (Vec::new(), Vec::new());
-        for (member, vetted) in all.iter().zip(self.each(&all, vet).await) {
+        for (member, vetted) in self.members.iter().zip(join_all(vetting).await) {
             match vetted {
-                Ok(()) => good.push(*member),
+                Ok(()) => good.push(member),
                 Err(error) if error.kind() == ErrorKind::Refused => return Err(Refusal::Whole(error)),
                 Err(error) => failed.push(error),
             }
         }
-        let registered = self.each(&good, async |member: &Member| self.ready(member).await.map(drop)).await;
-        failed.extend(registered.into_iter().filter_map(Result::err));
+        let registering = good.into_iter().map(|member| self.in_time(member, self.ready(member)));
+        failed.extend(join_all(registering).await.into_iter().filter_map(Result::err));
         let none_reached = failed.len() == self.members.len();
         for error in &failed {
             tracing::warn!(error = %error.chain(), "participant cannot be used yet");
@@ -141,16 +144,16 @@ impl Engine {
         fatal.map_or(Ok(()), |error| Err(Refusal::Part(error)))
     }
 
-    /// Does something with members, all at once, within the patience of opening.
-    async fn each(&self, members: &[&Member], act: impl AsyncFn(&Member) -> Result<()>) -> Vec<Result<()>> {
+    async fn vet(&self, member: &Member, claim: Claim) -> Result<()> {
+        member.vet(&self.journal, claim).await.map_err(|objection| self.heard(objection))
+    }
+
+    /// Bounds an attempt by the patience of opening.
+    async fn in_time<T>(&self, member: &Member, attempt: impl Future<Output = Result<T>>) -> Result<T> {
         let wait = self.recovery.open_wait;
-        let act = &act;
-        let attempts = members.iter().map(|member| async move {
-            tokio::time::timeout(wait, act(member)).await.unwrap_or_else(|_| {
-                Err(Error::new(ErrorKind::Unavailable, format!("no answer within {wait:?}")).at(member.name))
-            })
-        });
-        join_all(attempts).await
+        tokio::time::timeout(wait, attempt).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Unavailable, format!("no answer within {wait:?}")).at(member.name))
+        })
     }
 
     /// Ends a session from outside, within the resolver's patience.

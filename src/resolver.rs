@@ -159,9 +159,11 @@ impl Resolver {
     ///
     /// # Panics
     /// As [`sweep`](Self::sweep).
-    pub(crate) async fn sweep_branches(&self, progress: Hears<'_>) -> Pass {
-        let _alone = self.alone().await;
-        self.pass(progress).await
+    pub(crate) fn sweep_branches<'a>(&'a self, progress: Hears<'a>) -> crate::participant::BoxFuture<'a, Pass> {
+        Box::pin(async move {
+            let _alone = self.alone().await;
+            self.pass(progress).await
+        })
     }
 
     /// A bridge makes one pass at a time.
@@ -189,7 +191,13 @@ impl Resolver {
             refused = self.fresh(&view, &plan).err();
         }
         if refused.is_none() {
-            plan = self.write_damage(journal, plan, &view).await;
+            match write_damage(journal, &plan).await {
+                Ok(true) => plan = self.plan(&view.observation),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::error!(error = %error.chain(), "damage is not written down: the next pass tries")
+                }
+            }
             plan.notes().for_each(|note| journal.note(note.clone()));
         }
         if let Store::Live(engine) = &self.store {
@@ -197,21 +205,6 @@ impl Resolver {
             pass::remember(engine, &plan, &view);
         }
         Pass { view, found, left: plan, unsettled: Vec::new(), refused }
-    }
-
-    /// Makes durable what was found to be damaged: every later pass repeats it, until a person has dealt with it.
-    async fn write_damage(&self, journal: &Journal, plan: Plan, view: &View) -> Plan {
-        let found_at_ms = now_ms();
-        let record = |(transaction, branches)| Record::Damaged(DamageRecord { transaction, branches, found_at_ms });
-        let written = join_all(plan.damages().map(record).map(|record| journal.append(record))).await;
-        match written.into_iter().collect::<Result<Vec<()>>>() {
-            Ok(written) if written.is_empty() => plan,
-            Ok(_) => self.plan(&view.observation),
-            Err(error) => {
-                tracing::error!(error = %error.chain(), "damage could not be written down; the next pass finds it again");
-                plan
-            }
-        }
     }
 
     /// Asks for what this incarnation's coordinators could not find out: a single writer's lost answer, and whether a
@@ -250,6 +243,16 @@ impl Resolver {
 
 fn unknown(id: TransactionId) -> Error {
     Error::new(ErrorKind::Unknown, format!("transaction {id} is not this journal's: it was begun elsewhere or never"))
+}
+
+/// Makes durable what was found to be damaged: every later pass repeats it, until a person has dealt with it. Whether
+/// there was anything new.
+async fn write_damage(journal: &Journal, plan: &Plan) -> Result<bool> {
+    let found_at_ms = now_ms();
+    let record = |(transaction, branches)| Record::Damaged(DamageRecord { transaction, branches, found_at_ms });
+    let written = join_all(plan.damages().map(|damage| journal.append(record(damage)))).await;
+    let any = !written.is_empty();
+    written.into_iter().collect::<Result<()>>().map(|()| any)
 }
 
 /// Tells the bridge what became of its own transactions in doubt.

@@ -88,6 +88,9 @@ pub trait Harness: Sized {
     /// From outside: rolls another program's prepared transaction back; whether it was there.
     async fn end_foreign(&self, name: &str) -> bool;
 
+    /// From outside: a person types a statement; whether it was taken.
+    async fn type_in(&self, statement: &str) -> bool;
+
     /// From outside: an administrator ends a prepared branch of ours; whether it was there.
     async fn finish_by_hand(&self, branch: &BranchId, commit: bool) -> bool;
 }

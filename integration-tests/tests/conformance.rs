@@ -85,4 +85,9 @@ conformance! {
     leases_of_others_do_not_meet
     a_lost_lease_is_regained
     a_holder_is_named_without_tables
+    the_registry_tells_who_was_there
+    witnesses_are_pruned_below
+    a_settled_incarnation_is_pruned_whole
+    pruning_is_bounded
+    a_person_finishes_what_the_statement_names
 }

@@ -4,12 +4,15 @@ use handfast::id::{BranchId, Incarnation};
 use handfast::mysql_async::prelude::Queryable;
 use handfast::mysql_async::{Conn, Row};
 use handfast::participant::mysql::{Mysql, MysqlBranch};
-use handfast::participant::{BeginOptions, Branch, Evidence, Isolation, Participant, Question, Registration, Sighted};
+use handfast::participant::{
+    BeginOptions, Branch, Evidence, Isolation, Participant, Prunable, Question, Registration, Sighted,
+};
 use handfast::protocol::{Finish, Vote};
 use handfast::{Error, ErrorKind};
 use integration_tests::conformance::mysql::{connect, database, lent, try_mysql};
-use integration_tests::conformance::{assert_answer, eventually, registration, writer};
+use integration_tests::conformance::{assert_answer, cases, eventually, registration, writer};
 use integration_tests::each_mysql;
+use integration_tests::proxy::Proxy;
 use integration_tests::servers::{self, Flavor, Server};
 use std::cell::Cell;
 use std::time::Duration;
@@ -707,6 +710,71 @@ each_mysql! {
         let place = format!("at 127.0.0.1:{}/", server.port());
         assert!(shown.starts_with(title) && shown.contains(&place), "{shown}");
         assert!(shown.contains(&format!("{title} {} ", server.installation().version())), "{shown}");
+    }
+
+    /// A black hole in the network of the resolver's connection.
+    async fn a_half_open_lease(flavor) {
+        let server = servers::shared(flavor).await;
+        let proxy = Proxy::start(server).await;
+        let database = database(server).await;
+        let lines = "[recovery]\nstatement_timeout = \"3s\"";
+        let through = try_mysql("orders", &proxy.url(&database), lines).unwrap();
+        let rival = try_mysql("orders", &server.url(&database), lines).unwrap();
+        cases::a_half_open_lease_is_taken_over(&proxy, &through, &rival).await;
+    }
+
+    /// Witnesses that are inserted and not prepared yet are neither waited for nor pruned.
+    async fn pruning_waits_for_nobody_at_work(flavor) {
+        let bench = Bench::shared(flavor).await;
+        let Registration { incarnation, participant, .. } = bench.registration;
+        let key = |sequence: i64| format!("({}, {sequence}, 0, 'decided')", incarnation.to_sql());
+        let mut admin = bench.admin().await;
+        admin.query_drop(format!("INSERT INTO handfast_witness VALUES {}, {}", key(1), key(2))).await.unwrap();
+        let mut at_work = bench.begin().await;
+        lent(&*at_work).await.query_drop(format!("INSERT INTO handfast_witness VALUES {}", key(50))).await.unwrap();
+        let prunable = Prunable::Witnesses { incarnation, participant, below: 100 };
+        assert!(!bench.mysql.prune(prunable).await.unwrap());
+        let count = "SELECT COUNT(*) FROM handfast_witness";
+        assert_eq!(bench.numbers(count).await, [0]);
+        assert_answer(&at_work.prepare().await, Vote::Prepared);
+        assert!(!bench.mysql.prune(prunable).await.unwrap());
+        assert_answer(&at_work.commit().await, Finish::Done);
+        assert_eq!(bench.numbers(count).await, [2], "its own witness and the one by hand");
+    }
+
+    /// Nobody who inserts at the right edge, or between, waits for a pruning that is under way.
+    async fn pruning_holds_nobody_up(flavor) {
+        let bench = Bench::shared(flavor).await;
+        let Registration { incarnation, participant, .. } = bench.registration;
+        let key = |sequence: i64| format!("({}, {sequence}, 0, 'decided')", incarnation.to_sql());
+        let mut admin = bench.admin().await;
+        let rows: Vec<_> = [101, 103, 105].map(key).into();
+        admin.query_drop(format!("INSERT INTO handfast_witness VALUES {}", rows.join(", "))).await.unwrap();
+        admin.query_drop("BEGIN").await.unwrap();
+        let whole_key = |sequence: i64| {
+            let of = incarnation.to_sql();
+            format!("SELECT * FROM handfast_witness WHERE (incarnation, sequence, branch) = ({of}, {sequence}, 0) FOR UPDATE")
+        };
+        admin.query_drop(whole_key(105)).await.unwrap();
+        let mut other = bench.admin().await;
+        other.query_drop("SET SESSION innodb_lock_wait_timeout = 30").await.unwrap();
+        let pruning = bench.mysql.prune(Prunable::Witnesses { incarnation, participant, below: 1000 });
+        let inserting = async {
+            // It has locked the first and waits for the last.
+            eventually("under way", async || {
+                bench.admin().await.query_drop(format!("{} NOWAIT", whole_key(101))).await.is_err()
+            })
+            .await;
+            for sequence in [106, 104, 102, 100, 2000] {
+                other.query_drop(format!("INSERT INTO handfast_witness VALUES {}", key(sequence))).await.unwrap();
+            }
+        };
+        tokio::select! {
+            biased;
+            () = inserting => {}
+            pruned = pruning => panic!("{pruned:?} before others could insert"),
+        }
+        admin.query_drop("ROLLBACK").await.unwrap();
     }
 
     /// Statements that an XA transaction cannot hold fail with the server's own words (D44).

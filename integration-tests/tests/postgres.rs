@@ -3,11 +3,15 @@
 use handfast::ErrorKind;
 use handfast::config::Config;
 use handfast::participant::postgres::Postgres;
-use handfast::participant::{BeginOptions, Branch, Evidence, Isolation, Participant, Question, Sighted};
+use handfast::participant::{
+    BeginOptions, Branch, Claim, Evidence, Isolation, Participant, Prunable, Question, Registration, Sighted,
+};
 use handfast::protocol::{Finish, Vote};
 use integration_tests::conformance::{
-    Bench, Harness, PostgresHarness, Setup, assert_answer, eventually, lent, postgres_at, reader, registration, writer,
+    Bench, Harness, PostgresHarness, Setup, assert_answer, cases, eventually, lent, postgres_at, reader, registration,
+    writer,
 };
+use integration_tests::proxy::Proxy;
 use integration_tests::servers::{self, Flavor, Server};
 use std::time::{Duration, Instant};
 
@@ -305,6 +309,56 @@ on_postgres! {
         assert_answer(&answer, Finish::Unknown);
         assert!(refused(answer.cause.unwrap().kind()));
         assert!(harness.finish_by_hand(&id, false).await, "it was touched");
+    }
+
+    async fn a_half_open_lease(harness) {
+        let server = servers::shared(Flavor::Postgres).await;
+        let proxy = Proxy::start(server).await;
+        let database = harness.url().rsplit('/').next().unwrap().to_owned();
+        let lines = "[recovery]\nstatement_timeout = \"2s\"";
+        let through = postgres_at("bench", &proxy.url(&database), lines);
+        let rival = postgres_at("bench", &harness.url(), lines);
+        cases::a_half_open_lease_is_taken_over(&proxy, &through, &rival).await;
+    }
+
+    /// A connection that the server has ended is seen to be gone, without asking.
+    async fn a_killed_resolver_has_lost_its_lease(harness) {
+        let bench = Bench::new(&harness).await;
+        assert!(harness.end_resolver(&*bench.participant, bench.registration.claim()).await);
+        eventually("lost", async || !bench.participant.holds()).await;
+        bench.participant.hold(bench.registration.claim()).await.unwrap();
+        assert!(bench.participant.holds());
+    }
+
+    /// An account that may not see other accounts' sessions names the holder all the same.
+    async fn an_ordinary_role_names_the_holder(harness) {
+        let first = Bench::new(&harness).await;
+        let app = servers::unique("app");
+        let url = role(&harness, &app).await;
+        let second = postgres_at("bench", &url, "");
+        harness.sql(&second.setup_sql()).await;
+        let claim = first.registration.claim();
+        let error = second.hold(Claim { incarnation: registration(0).incarnation, ..claim }).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused, "{}", error.chain());
+        assert!(error.chain().contains(&claim.incarnation.to_string()), "{}", error.chain());
+    }
+
+    /// Witnesses that are inserted and not prepared yet are neither waited for nor pruned.
+    async fn pruning_waits_for_nobody_at_work(harness) {
+        let bench = Bench::new(&harness).await;
+        let key = |sequence: i64| format!("({}, {sequence}, 0, 'decided')", bench.registration.incarnation.to_sql());
+        harness.sql(&format!("INSERT INTO handfast_witness VALUES {}, {}", key(1), key(2))).await;
+        let mut at_work = bench.begin().await;
+        exec(&*at_work, &format!("INSERT INTO handfast_witness VALUES {}", key(50))).await;
+        let Registration { incarnation, participant, .. } = bench.registration;
+        let prunable = Prunable::Witnesses { incarnation, participant, below: 100 };
+        assert!(!bench.participant.prune(prunable).await.unwrap());
+        let count = "SELECT count(*) FROM handfast_witness";
+        assert_eq!(harness.sql(count).await.as_deref(), Some("0"));
+        assert_answer(&at_work.prepare().await, Vote::Prepared);
+        assert!(!bench.participant.prune(prunable).await.unwrap());
+        assert_answer(&at_work.commit().await, Finish::Done);
+        assert_eq!(harness.sql(count).await.as_deref(), Some("2"), "its own witness and the one by hand");
     }
 
     async fn a_server_is_described(harness) {

@@ -9,7 +9,7 @@ use super::list::facts;
 use super::output::Output;
 use super::report::{Participant, Report, Rows, Transaction};
 use crate::Config;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::id::{ParticipantName, TransactionId};
 use crate::protocol::Resolution;
 use crate::protocol::recovery::Action;
@@ -92,9 +92,9 @@ pub async fn adopt(
     if output.format() == Format::Text {
         let there = seen.as_ref().map_or("not configured".to_owned(), |one| {
             let server = one.server.clone().unwrap_or_else(|| "not reachable".to_owned());
-            one.cause.as_ref().map_or(server.clone(), |cause| format!("{server}\n{cause}"))
+            one.cause.as_ref().map_or(server.clone(), |cause| format!("{server}; {cause}"))
         });
-        output.text(&format!("found: the journal knows {known} as {name}; there is: {there}\n"));
+        output.paragraph(&format!("found: the journal knows {known} as {name}; there is: {there}"));
     }
     let did = if gone { resolver.give_up(name, reason).await } else { resolver.adopt(name, reason).await };
     let (exit, error) = match &did {
@@ -102,7 +102,7 @@ pub async fn adopt(
         Err(error) => (Exit::of(error), Some(error.chain())),
     };
     match (output.format(), &did) {
-        (Format::Text, Ok(adoption)) => output.text(&adopted(adoption)),
+        (Format::Text, Ok(adoption)) => adopted(adoption).iter().for_each(|line| output.paragraph(line)),
         (Format::Text, Err(error)) => eprintln!("handfast: {}", error.chain()),
         (Format::Json, _) => output.json(&json!({
             "schema": 1,
@@ -117,22 +117,22 @@ pub async fn adopt(
     Ok(exit)
 }
 
-fn adopted(adoption: &Adoption) -> String {
+fn adopted(adoption: &Adoption) -> Vec<String> {
     let Adoption { participant, before, accepted, given_up, unproven } = adoption;
-    let mut text = match (accepted, before) {
-        (Some(accepted), Some(before)) => format!("adopted: {participant} is lineage {accepted} now, not {before}\n"),
-        (Some(accepted), None) => format!("adopted: {participant} is lineage {accepted} now\n"),
-        (None, _) => format!("given up: what the former server of {participant} held\n"),
-    };
-    text += &format!("earlier openings whose branches there are out of reach for good: {}\n", given_up.len());
+    let mut lines = vec![match (accepted, before) {
+        (Some(accepted), Some(before)) => format!("adopted: {participant} is lineage {accepted} now, not {before}"),
+        (Some(accepted), None) => format!("adopted: {participant} is lineage {accepted} now"),
+        (None, _) => format!("given up: what the former server of {participant} held"),
+    }];
+    lines.push(format!("earlier openings whose branches there are out of reach for good: {}", given_up.len()));
     if unproven.is_empty() {
-        text += "no decided transaction is lost with it\n";
+        lines.push("no decided transaction is lost with it".to_owned());
     } else {
-        text += "decided, and whether they committed there cannot be known any more: damaged\n";
-        unproven.iter().for_each(|id| text += &format!(" {id}\n"));
-        text += "next: `handfast explain ID` for each, and compare the rows\n";
+        lines.push("decided, and whether they committed there cannot be known any more: damaged".to_owned());
+        lines.extend(unproven.iter().map(ToString::to_string));
+        lines.push("next: `handfast explain ID` for each, and compare the rows".to_owned());
     }
-    text
+    lines
 }
 
 fn adoption_object(adoption: &Adoption) -> Value {
@@ -181,13 +181,8 @@ async fn finish(
 ) -> Result<Exit> {
     let error = did.as_ref().err().map(Error::chain);
     match (output.format(), &did) {
-        (Format::Text, Ok(did)) => output.text(&format!("\n{did}\n")),
-        (Format::Text, Err(error)) => {
-            eprintln!("handfast: {}", error.chain());
-            if error.kind() == ErrorKind::Refused {
-                eprintln!("handfast: nothing was changed");
-            }
-        }
+        (Format::Text, Ok(did)) => output.paragraph(did),
+        (Format::Text, Err(error)) => eprintln!("handfast: {}", error.chain()),
         (Format::Json, _) => output.json(&json!({
             "schema": 1,
             "status": exit.as_str(),

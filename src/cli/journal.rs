@@ -92,9 +92,15 @@ impl Concerned {
 
     fn add(&mut self, entry: &OfflineEntry) {
         let about = transaction(&entry.entry);
-        if let Some(id) = about.filter(|id| entry.salvaged || self.incarnations.contains_key(&id.incarnation)) {
-            let highest = self.incarnations.entry(id.incarnation).or_default();
-            *highest = (*highest).max(id.sequence);
+        let named = match &entry.entry {
+            Entry::Outcomes(chunk) => Some((chunk.incarnation, chunk.committed.max().unwrap_or(0))),
+            _ => about.map(|id| (id.incarnation, id.sequence)),
+        };
+        if let Some((incarnation, sequence)) = named
+            && (entry.salvaged || self.incarnations.contains_key(&incarnation))
+        {
+            let highest = self.incarnations.entry(incarnation).or_default();
+            *highest = (*highest).max(sequence);
         }
         if !entry.salvaged {
             return;
@@ -105,10 +111,6 @@ impl Concerned {
             Entry::Record(Record::Commit(decision)) => drop(self.open.insert(decision.transaction)),
             Entry::Record(Record::Incarnation(opened)) => {
                 self.incarnations.entry(opened.incarnation).or_default();
-            }
-            Entry::Outcomes(chunk) => {
-                let highest = self.incarnations.entry(chunk.incarnation).or_default();
-                *highest = (*highest).max(chunk.committed.max().unwrap_or(0));
             }
             _ => {}
         }
@@ -201,8 +203,7 @@ fn repair_text(repaired: &Repaired, directory: &Path) -> String {
                      `handfast resolve` takes a decision; docs/recovery.md says on what grounds\n";
         }
         None => {
-            text += "nothing was changed: the same with --yes copies every file, then repairs.\n\
-                     If a backup of this directory is newer than the damage, restore that instead\n";
+            text += "nothing was changed: the same with --yes copies every file, then repairs\n";
         }
     }
     text

@@ -2,7 +2,7 @@
 
 use super::args::Format;
 use super::exit::Exit;
-use super::report::{Report, Style};
+use super::report::{Report, Style, paragraph};
 use std::io::{self, BufWriter, Write};
 
 /// The command's stdout. Who closes it early (`handfast list | head -1`) has seen enough: that is no failure.
@@ -63,6 +63,11 @@ impl Output {
     /// Prints lines of text.
     pub fn text(&mut self, text: &str) {
         self.write(|out| out.write_all(text.as_bytes()));
+    }
+
+    /// Prints a sentence, broken between words.
+    pub fn paragraph(&mut self, text: &str) {
+        self.write(|out| paragraph(text, out));
     }
 
     fn write(&mut self, print: impl FnOnce(&mut dyn Write) -> io::Result<()>) {

@@ -4,6 +4,7 @@
 //! One that cannot be reached when the bridge opens is registered later, by the first call or resolver's pass that
 //! finds it; until then transactions that do not need it go on.
 
+use super::lease::Lease;
 use super::vet::{Objection, orphans, vet};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName};
@@ -22,6 +23,7 @@ pub(crate) struct Member {
     standing: Mutex<Standing>,
     /// Whether nothing speaks against using it with this journal.
     vetted: AtomicBool,
+    pub(super) lease: Lease,
     /// Held while registering, so that it happens once.
     registering: tokio::sync::Mutex<()>,
 }
@@ -42,6 +44,7 @@ impl Member {
             participant,
             standing: Mutex::new(standing),
             vetted: AtomicBool::new(false),
+            lease: Lease::default(),
             registering: tokio::sync::Mutex::new(()),
         }
     }

@@ -38,7 +38,7 @@ pub(crate) async fn vet(
     journal: &Journal,
     claim: Claim,
 ) -> Result<Vec<Registered>, Objection> {
-    participant.hold(claim).await?;
+    super::claim(participant, claim).await?;
     let known = journal.image(|image| image.participant(participant.name()).map(|known| known.lineage));
     let Some(found) = participant.identify().await?.lineage else { return Ok(Vec::new()) };
     if known.is_some_and(|known| known != found) {

@@ -111,9 +111,9 @@ fn examine(storage: &dyn Storage, remark: &Remark) -> Result<(Listing, Rebuilt, 
     let salvage = collect(storage, &listing)?;
     let journal = salvage.journal.map_or_else(new_id, Ok)?;
     let (rebuilt, mut gaps) = rebuild(journal, &salvage, remark);
-    if gaps.iter().all(|gap| gap.file != damage.file) {
-        gaps.insert(0, damage);
-    }
+    // A reader says where, and the salvage what of the file could not be trusted: the former is the more exact.
+    gaps.retain(|gap| gap.file != damage.file || gap.offset > damage.offset);
+    gaps.insert(0, damage);
     Ok((listing, rebuilt, gaps))
 }
 

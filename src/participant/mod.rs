@@ -116,6 +116,27 @@ pub struct Registered {
     pub age: Duration,
 }
 
+impl Registered {
+    /// A row as the table has it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`] for one that no version known here has written.
+    fn of(node: &str, incarnation: i64, participant: i64, journal: i64, host: String, age: f64) -> Result<Self> {
+        let strange = || {
+            let message = format!("{} has a row of the strange node {node:?}", witness::INCARNATION_TABLE);
+            Error::new(ErrorKind::Refused, message)
+        };
+        Ok(Self {
+            node: node.parse().map_err(|error| strange().because(error))?,
+            incarnation: Incarnation::from_sql(incarnation),
+            participant: participant.try_into().map_err(|error| strange().because(error))?,
+            journal: JournalId::from_sql(journal),
+            host,
+            age: Duration::try_from_secs_f64(age.max(0.0)).map_err(|error| strange().because(error))?,
+        })
+    }
+}
+
 /// Rows that nobody needs any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prunable {

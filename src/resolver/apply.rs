@@ -4,7 +4,7 @@ use super::look::evidence;
 use super::{Progress, Resolver, View};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName};
-use crate::participant::{Answer, Participant, Question};
+use crate::participant::{Answer, BoxFuture, Participant, Question};
 use crate::protocol::recovery::{Action, BranchPlan, Evidence, Plan};
 use crate::protocol::{Finish, Resolution};
 use futures_util::future::join_all;
@@ -22,9 +22,9 @@ impl Resolver {
             work.entry(branch.participant).or_default().push(branch);
         }
         progress(Progress::Planned(work.values().map(Vec::len).sum()));
-        let sent = work.into_iter().map(|(name, branches)| async move {
+        let sent = work.into_iter().map(|(name, branches)| -> BoxFuture<'_, _> {
             let participant = self.participant(name).expect("only scanned participants get work");
-            (name, send(&**participant, &branches, progress).await)
+            Box::pin(async move { (name, send(&**participant, &branches, progress).await) })
         });
         for (name, heard) in join_all(sent).await {
             for (id, heard) in heard {

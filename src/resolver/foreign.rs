@@ -6,12 +6,11 @@
 //! person can tell, so it is shown with all that is known, and left alone.
 
 use super::Resolver;
-use super::look::{Look, evidence};
+use super::look::Look;
 use super::store::Store;
 use crate::id::{BranchId, ParticipantName};
-use crate::participant::{Question, Registered, Sighted, Sighting};
+use crate::participant::{Registered, Sighted, Sighting};
 use crate::protocol::recovery::{Evidence, Memory};
-use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -54,11 +53,15 @@ impl Resolver {
                 rows.entry(row.incarnation.0).or_default().push((look.seen.name, row));
             }
         }
-        let sightings =
-            looks.iter().flat_map(|look| look.seen.sightings.iter().map(|sighting| (look.seen.name, sighting)));
-        let found = sightings.filter_map(|(name, sighting)| self.foreigner(name, sighting, &rows));
-        let asked = found.map(|foreigner| self.with_evidence(foreigner, &rows));
-        join_all(asked).await
+        let mut found = Vec::new();
+        for Look { seen, .. } in looks {
+            found.extend(seen.sightings.iter().filter_map(|sighting| self.foreigner(seen.name, sighting, &rows)));
+        }
+        let mut foreigners = Vec::new();
+        for foreigner in found {
+            foreigners.push(self.with_evidence(foreigner, &rows).await);
+        }
+        foreigners
     }
 
     fn foreigner(&self, participant: ParticipantName, sighting: &Sighting, rows: &Rows<'_>) -> Option<Foreigner> {
@@ -88,12 +91,11 @@ impl Resolver {
         let branch = foreigner.branch().filter(|_| foreigner.orphan && !matches!(self.store, Store::Live(_)));
         let Some(branch) = branch else { return foreigner };
         let known = rows.get(&branch.transaction.incarnation.0).map_or(&[][..], Vec::as_slice);
-        let asked = known.iter().filter(|(_, row)| row.node == branch.transaction.node).map(|(name, row)| async move {
+        for (name, row) in known.iter().filter(|(_, row)| row.node == branch.transaction.node) {
             let id = branch.transaction.branch(row.participant, 0);
-            let found = self.participant(*name)?.ask(&id, Question::Look).await.ok()?;
-            Some((*name, evidence(found)))
-        });
-        foreigner.evidence = join_all(asked).await.into_iter().flatten().collect();
+            let found = self.read_witness(*name, id).await;
+            foreigner.evidence.extend(found.map(|found| (*name, found)));
+        }
         foreigner
     }
 }

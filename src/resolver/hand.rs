@@ -4,12 +4,12 @@
 //! given, before anything is sent.
 
 use super::store::Store;
-use super::{Pass, Resolver, View, unknown};
+use super::{Pass, Resolver, View, unknown, write_damage};
 use crate::engine::now_ms;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, Lineage, ParticipantName, TransactionId};
 use crate::journal::{self, Journal};
-use crate::protocol::recovery::{Action, History, Memory, Sighting, TransactionPlan};
+use crate::protocol::recovery::{Action, History, Memory, Plan, Sighting, TransactionPlan};
 use crate::protocol::{ParticipantRecord, Record, Remark, Resolution};
 use std::collections::BTreeSet;
 
@@ -56,6 +56,10 @@ impl Resolver {
             self.vet().await?;
         }
         may_be_resolved(&plan, resolution)?;
+        if plan.action == Action::Damage && plan.damage.is_none() {
+            // Only what is damaged or incomplete is resolved; and from here on the journal knows of it.
+            write_damage(journal, &Plan { transactions: vec![plan], ..Plan::default() }).await?;
+        }
         journal.append(Record::Resolved(id, resolution, remark)).await?;
         Ok(self.sweep_branches(&|_| {}).await)
     }
@@ -219,8 +223,7 @@ fn may_be_resolved(plan: &TransactionPlan, resolution: Resolution) -> Result<()>
     let refused =
         |why: &str| Err(Error::new(ErrorKind::Refused, format!("transaction {id} is not resolved by hand: {why}")));
     match plan.history {
-        History::Incomplete | History::Stale => Ok(()),
-        History::Contradicted => Ok(()),
+        History::Incomplete | History::Stale | History::Contradicted => Ok(()),
         History::Undecided if plan.action == Action::Damage => Ok(()),
         History::ResolvedCommit if resolution == Resolution::Commit => Ok(()),
         History::ResolvedRollBack if resolution == Resolution::RollBack => Ok(()),

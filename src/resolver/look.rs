@@ -5,7 +5,7 @@ use super::{Resolver, Seen, View};
 use crate::engine::{Engine, Member, unknown_opening};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Lineage, ParticipantName, TransactionId};
-use crate::participant::{self, Participant, Question, Registered, Sighted};
+use crate::participant::{self, BoxFuture, Participant, Question, Registered, Sighted};
 use crate::protocol::recovery::{Action, Evidence, Memory, Observation, Plan, Scan, TransactionPlan};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
@@ -165,23 +165,24 @@ impl Resolver {
         self.plan(&view.observation).transactions.into_iter().find(|one| one.id == id)
     }
 
+    /// What a witness says, without a fence; `None` when it cannot be asked.
+    pub(super) async fn read_witness(&self, name: ParticipantName, branch: BranchId) -> Option<Evidence> {
+        self.participant(name)?.ask(&branch, Question::Look).await.ok().map(evidence)
+    }
+
     /// Reads the witnesses of these branches into the observation; those that could not be read.
     async fn read_into(
         &self,
         view: &mut View,
         asked: Vec<(ParticipantName, BranchId)>,
     ) -> Vec<(ParticipantName, BranchId)> {
-        let answers = join_all(asked.into_iter().map(|(name, branch)| async move {
-            let found = match self.participant(name) {
-                Some(participant) => participant.ask(&branch, Question::Look).await.ok(),
-                None => None,
-            };
-            (name, branch, found)
+        let answers = join_all(asked.into_iter().map(|(name, branch)| -> BoxFuture<'_, _> {
+            Box::pin(async move { (name, branch, self.read_witness(name, branch).await) })
         }));
         let mut unread = Vec::new();
         for (name, branch, found) in answers.await {
             match found {
-                Some(found) => view.observation.heard(branch, evidence(found)),
+                Some(found) => view.observation.heard(branch, found),
                 None => unread.push((name, branch)),
             }
         }

@@ -63,7 +63,7 @@ impl Resolver {
             left.extend(earlier.iter().map(|one| unsettled(one, Hindrance::Pending, &cause)));
             return left;
         }
-        let mut all: Vec<_> = earlier.iter().map(Settling::new).collect();
+        let mut all: Vec<_> = earlier.iter().map(|opened| Settling::new(&self.store, opened)).collect();
         self.quiet(&mut all, view).await;
         self.read_witnesses(&mut all, journal).await;
         left.extend(self.conclude(&earlier, &all, view, plan, journal).await);
@@ -194,6 +194,12 @@ impl Resolver {
                     let first = branches.first().expect("there is no contradiction without a branch");
                     let cause =
                         format!("the journal is an older copy: it has no decision that {first} was committed by");
+                    left.push(unsettled(opened, Hindrance::Contradiction, &cause));
+                    branches.into_iter().for_each(|branch| view.observation.contradicted(branch));
+                }
+                Verdict::Refuted(branches) => {
+                    let first = branches.first().expect("nothing is refuted without a branch");
+                    let cause = format!("{first} has committed, though a person decided to roll it back");
                     left.push(unsettled(opened, Hindrance::Contradiction, &cause));
                     branches.into_iter().for_each(|branch| view.observation.contradicted(branch));
                 }

@@ -33,7 +33,7 @@ pub struct ParticipantStatus {
     pub name: ParticipantName,
     /// Its kind: `postgres`, `mysql`, `mariadb`.
     pub kind: &'static str,
-    /// Whether it may be used and answered the resolver's last pass.
+    /// Whether it may be used, its lease is held, and it answered the resolver's last pass.
     pub reachable: bool,
     /// Why not.
     pub cause: Option<String>,
@@ -55,7 +55,8 @@ impl Status {
         }
         let participants = engine.members.iter().map(|member| {
             let unready = member.trouble().map(|(_, cause)| cause.to_string());
-            let cause = unready.or_else(|| last.unscanned.get(&member.name).cloned());
+            let lost = member.lease_lost().map(|(_, cause)| cause);
+            let cause = unready.or(lost).or_else(|| last.unscanned.get(&member.name).cloned());
             ParticipantStatus { name: member.name, kind: member.participant.kind(), reachable: cause.is_none(), cause }
         });
         Self {

@@ -2,10 +2,10 @@
 
 use super::store::Store;
 use super::{Resolver, View};
-use crate::engine::{Objection, stale_by, vet};
-use crate::error::{ErrorKind, Result};
+use crate::engine::{Engine, Objection, claim, stale_by, vet};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::TransactionId;
-use crate::participant::{Claim, Participant};
+use crate::participant::{BoxFuture, Claim, Participant};
 use crate::protocol::recovery::{History, Plan};
 use futures_util::future::join_all;
 use std::sync::PoisonError;
@@ -16,8 +16,8 @@ impl Resolver {
     /// it registered with them.
     pub(super) async fn vet(&self) -> Result<()> {
         match &self.store {
-            Store::Live(engine) => engine.halted().map_or(Ok(()), Err),
-            Store::Locked(_) => first_refusal(join_all(self.participants.iter().map(|one| self.vet_one(&**one))).await),
+            Store::Live(engine) => engine.halted().or_else(|| usurped(engine)).map_or(Ok(()), Err),
+            Store::Locked(_) => self.each(|one| Box::pin(self.vet_one(one))).await,
             Store::Offline(_) => Ok(()),
         }
     }
@@ -41,14 +41,21 @@ impl Resolver {
 
     /// Takes the lease of every participant that can be reached.
     pub(super) async fn claim(&self) -> Result<()> {
-        first_refusal(join_all(self.participants.iter().map(|one| self.claim_of(&**one))).await)
+        self.each(|one| Box::pin(self.claim_of(one))).await
+    }
+
+    /// Asks every participant at once; the first refusal. What cannot be reached is the next pass's.
+    async fn each<'a>(&'a self, ask: impl Fn(&'a dyn Participant) -> BoxFuture<'a, Result<()>>) -> Result<()> {
+        let answers: Vec<_> = self.participants.iter().map(|one| ask(&**one)).collect();
+        let refused = |answer: &Result<()>| answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Refused);
+        join_all(answers).await.into_iter().find(refused).unwrap_or(Ok(()))
     }
 
     /// Takes the lease of a participant. A bridge has it since it registered there.
     pub(super) async fn claim_of(&self, participant: &dyn Participant) -> Result<()> {
         let Store::Locked(journal) = &self.store else { return Ok(()) };
-        let claim = Claim { node: self.node, incarnation: journal.incarnation() };
-        participant.hold(claim).await.map_err(|error| error.at(participant.name()))
+        let claimed = Claim { node: self.node, incarnation: journal.incarnation() };
+        claim(participant, claimed).await.map_err(|error| error.at(participant.name()))
     }
 
     /// Whether nothing that a pass has seen shows that the journal is an older copy. A bridge that finds it out settles
@@ -63,7 +70,7 @@ impl Resolver {
 
     /// A transaction of an earlier opening that has committed by a decision which the journal does not hold. What is
     /// known to be damaged is somebody's deed, and of a settled opening all was known once.
-    fn by_witness(&self, plan: &Plan) -> Option<crate::Error> {
+    fn by_witness(&self, plan: &Plan) -> Option<Error> {
         let own = |id: TransactionId| self.store.standing(id).is_some();
         let settled = |id: TransactionId| self.image(|image| image.is_settled(id.incarnation));
         let mut stale = plan.transactions.iter().filter(|one| one.history == History::Stale && one.damage.is_none());
@@ -71,8 +78,10 @@ impl Resolver {
     }
 }
 
-/// What cannot be reached is the next pass's.
-fn first_refusal(answers: Vec<Result<()>>) -> Result<()> {
-    let refused = |answer: &Result<()>| answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Refused);
-    answers.into_iter().find(refused).unwrap_or(Ok(()))
+/// Somebody else was seen to hold a lease that was ours.
+fn usurped(engine: &Engine) -> Option<Error> {
+    engine.members.iter().find_map(|member| match member.lease_lost() {
+        Some((ErrorKind::Refused, cause)) => Some(Error::new(ErrorKind::Refused, cause).at(member.name)),
+        _ => None,
+    })
 }

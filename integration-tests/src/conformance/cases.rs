@@ -9,6 +9,7 @@ mod outside;
 mod registration;
 mod sessions;
 mod settling;
+mod upkeep;
 
 pub use ends::*;
 pub use leases::*;
@@ -17,3 +18,4 @@ pub use outside::*;
 pub use registration::*;
 pub use sessions::*;
 pub use settling::*;
+pub use upkeep::*;

@@ -80,6 +80,14 @@ impl Harness for MemoryHarness {
         self.server.roll_back_by_hand(name)
     }
 
+    async fn type_in(&self, statement: &str) -> bool {
+        match statement.split_once(' ') {
+            Some(("COMMIT", name)) => self.server.commit_by_hand(name),
+            Some(("ROLLBACK", name)) => self.server.roll_back_by_hand(name),
+            _ => false,
+        }
+    }
+
     async fn finish_by_hand(&self, branch: &BranchId, commit: bool) -> bool {
         let name = branch.to_string();
         if commit { self.server.commit_by_hand(&name) } else { self.server.roll_back_by_hand(&name) }

@@ -216,6 +216,10 @@ impl<F: OnServer> Harness for MysqlHarness<F> {
         self.run(&[&format!("XA ROLLBACK '{name}'")]).await.is_ok()
     }
 
+    async fn type_in(&self, statement: &str) -> bool {
+        self.run(&[statement]).await.is_ok()
+    }
+
     async fn finish_by_hand(&self, branch: &BranchId, commit: bool) -> bool {
         let verb = if commit { "COMMIT" } else { "ROLLBACK" };
         self.run(&[&format!("XA {verb} {}", branch.xid_sql())]).await.is_ok()

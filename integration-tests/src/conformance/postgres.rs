@@ -142,6 +142,11 @@ impl Harness for PostgresHarness {
         self.does(&format!("ROLLBACK PREPARED '{name}'")).await
     }
 
+    async fn type_in(&self, statement: &str) -> bool {
+        assert!(statement.contains(&self.database), "{statement}");
+        self.does(statement).await
+    }
+
     async fn finish_by_hand(&self, branch: &BranchId, commit: bool) -> bool {
         let verb = if commit { "COMMIT" } else { "ROLLBACK" };
         self.does(&format!("{verb} PREPARED '{branch}'")).await

@@ -111,7 +111,13 @@ fn a_decision_that_the_journal_lacks_is_refused_until_a_person_decides() {
         assert_eq!(world.right.value(2), Some(10));
         let bridge = world.open().await;
         all_settled(&bridge).await;
-        assert_eq!(bridge.outcome(id).await.unwrap(), Outcome::Committed);
+        assert_eq!((bridge.outcome(id).await.unwrap(), bridge.status().damaged), (Outcome::Damaged, 1));
+        bridge.close().await.unwrap();
+        let resolver = world.resolver();
+        resolver.forget(id, "both sides have it").await.unwrap();
+        resolver.close().await.unwrap();
+        let bridge = world.open().await;
+        assert_eq!((bridge.outcome(id).await.unwrap(), bridge.status().damaged), (Outcome::Damaged, 0));
         bridge.close().await.unwrap();
     });
 }

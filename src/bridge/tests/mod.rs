@@ -133,3 +133,11 @@ fn nobody_answers(world: &World) {
         (0..1000).for_each(|_| server.arm(Step::Ask, Fault::Hang));
     }
 }
+
+/// Programs open bridges on tasks of their own.
+#[test]
+fn opening_can_be_sent_to_another_thread() {
+    fn can_be_sent<T: Send>(_: &T) {}
+    let world = World::new();
+    can_be_sent(&Bridge::open(world.config("")));
+}

@@ -76,9 +76,15 @@ pub(super) fn write(report: &Report<'_>, style: Style, out: &mut dyn Write) -> i
         writeln!(out, "\nforeign: prepared by others, never touched")?;
         foreign(report, false, all - orphans, out)?;
     }
-    if !report.unsettled.is_empty() {
+    if report.unsettled.iter().any(|one| one.exit != Exit::Clean) {
         writeln!(out, "\nearlier openings of the journal that may still have left something:")?;
         unsettled(&report.unsettled, out)?;
+    }
+    let unasked = report.unsettled.iter().filter(|one| one.exit == Exit::Clean).count();
+    if unasked > 0 {
+        let text = format!("earlier openings that the next opening, or `handfast recover`, asks about: {unasked}");
+        writeln!(out)?;
+        paragraph(&text, out)?;
     }
     let last = if report.kind == Kind::Recovery { Some(summary(&report.tally)) } else { None };
     for line in last.into_iter().chain(older(report)).chain(next(report)) {
@@ -101,7 +107,9 @@ fn headline(report: &Report<'_>) -> &'static str {
         Exit::InDoubt if report.older.is_some_and(|older| older.branches > 0) => {
             "something has been prepared for too long"
         }
-        Exit::InDoubt if !report.unsettled.is_empty() => "an earlier opening may still have left something",
+        Exit::InDoubt if report.unsettled.iter().any(|one| one.exit == Exit::InDoubt) => {
+            "an earlier opening may still have left something"
+        }
         Exit::InDoubt => "something is prepared or decided, and not finished",
         Exit::Unreachable => "a participant could not be asked: what it holds is not known",
         Exit::Damaged if report.tally.damaged == 0 && report.tally.to_resolve > 0 => {
@@ -263,10 +271,13 @@ pub fn branch_facts(branch: &Branch) -> String {
         (Sighting::OtherData, _) => "its data is elsewhere".to_owned(),
         (Sighting::GivenUp, _) => "its server was given up".to_owned(),
     };
-    if branch.action == Action::Finish {
+    let proven = branch.action == Action::Nothing && branch.evidence.is_commit() && branch.state == Sighting::NotListed;
+    if branch.action == Action::Finish || proven {
         return format!("{gid}\ncommitted, as its witness proves");
     }
-    let proof = if branch.done { "" } else { proof(branch.evidence) };
+    // While a branch is prepared its witness cannot be seen: that there is none says nothing.
+    let idle = branch.done || (branch.state == Sighting::Listed && branch.evidence == Evidence::Nothing);
+    let proof = if idle { "" } else { proof(branch.evidence) };
     let waiting = waiting(branch.waiting.as_deref());
     clean(&format!("{gid}\n{state}{proof}: {}\n{why}{waiting}", what(branch.action, branch.done, None)))
 }
@@ -328,7 +339,8 @@ pub fn foreign_facts(one: &Foreign) -> String {
 /// What is in the way, and of which openings.
 fn unsettled(all: &[EarlierOpening], out: &mut dyn Write) -> io::Result<()> {
     let mut openings: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    all.iter().for_each(|one| openings.entry(&one.why).or_default().push(&one.incarnation));
+    let hindered = all.iter().filter(|one| one.exit != Exit::Clean);
+    hindered.for_each(|one| openings.entry(&one.why).or_default().push(&one.incarnation));
     for (why, incarnations) in openings {
         paragraph(&clean(why), out)?;
         for incarnation in incarnations.iter().take(SHOWN) {

@@ -51,6 +51,14 @@ fn write_all(journal: &Journal) {
     append(journal, &[resolved(id(77, 9), Resolution::Commit), Record::Settled(Incarnation(77), Absence::RolledBack)]);
 }
 
+/// A record of each kind, behind an opening of number 1.
+pub fn write_some(journal: &Journal) {
+    append(journal, &[incomplete(1), Record::Witnessed(id(1, 1)), resolved(id(1, 900), Resolution::Commit)]);
+    append(journal, &[damaged(id(1, 901), "odd"), forgotten(id(1, 901))]);
+    append(journal, &[Record::GivenUp(Incarnation(1), name("orders")), incomplete(77)]);
+    append(journal, &[Record::Incarnation(stranger(77, &["ledger"]))]);
+}
+
 fn check_all(image: &Image, context: &str) {
     let audit = image.audit();
     assert_eq!(audit.incomplete(Incarnation(1)), Some(&remark("records were lost")), "{context}");
@@ -362,6 +370,49 @@ fn a_flush_holds_through_compactions_and_a_full_disk() {
             let noted = (0..8).all(|n| read_all(&copy).is_committed(id(1, 1000 * sequence + n)));
             assert!(noted, "{sequence} of {capacity:?}");
         }
+    }
+}
+
+/// D33: more than a hundred thousand commits behind one decision that stays open, among everything that an audit holds.
+/// What is on the disk, and what an opening reads of it, is bounded by what is open and not by what has passed.
+#[test]
+fn d33_neither_size_nor_start_grows_with_what_has_passed() {
+    const SMALL: u64 = 1 << 16;
+    const BATCH: u64 = 600;
+    let disk = Disk::default();
+    let journal = Journal::open_on(disk.clone(), SMALL, opening(1)).unwrap();
+    append(&journal, &[commit(1, 1), commit(1, 2), commit(1, 3)]);
+    drop(journal);
+    let journal = Journal::open_on(disk.clone(), SMALL, opening(2)).unwrap();
+    write_all(&journal);
+    append(&journal, &[commit(2, 1)]);
+    let audit = journal.image(|image| image.audit().clone());
+    let segment = usize::try_from(SMALL).unwrap();
+    for batch in 0..180 {
+        // A pass finds the same damage again.
+        append(&journal, &[damaged(id(1, 1), "as before")]);
+        let sequences: Vec<_> = (batch * BATCH + 2..(batch + 1) * BATCH + 2).collect();
+        let appends = sequences.iter().map(|sequence| journal.append(commit(2, *sequence)));
+        wait(futures_util::future::try_join_all(appends)).unwrap();
+        sequences.iter().for_each(|sequence| journal.note(done(2, *sequence)));
+        let size: usize = disk.names().iter().map(|name| disk.contents(name).len()).sum();
+        assert!(size <= 9 * segment, "{size} bytes after {} commits", (batch + 1) * BATCH);
+    }
+    assert!(journal.image(Image::committed_count) > 100_000);
+    drop(journal);
+    let disk = disk.lose_power(&mut Dice(9));
+    for (next, bound) in [(3, 9 * segment), (4, 3 * segment), (5, 3 * segment)] {
+        let entries = read_from(&disk).unwrap().entries.len();
+        assert!(next == 3 || entries < 40, "{entries} entries are read by opening {next}");
+        disk.take_read();
+        let journal = Journal::open_on(disk.clone(), SMALL, opening(next)).unwrap();
+        let read = disk.take_read();
+        assert!((1..=bound).contains(&read), "opening {next} has read {read} bytes");
+        journal.image(|image| {
+            assert_eq!(image.audit(), &audit);
+            assert!(image.committed_count() > 100_000 && image.open_decision(id(2, 1)).is_some());
+            check_all(image, &format!("opening {next}"));
+        });
     }
 }
 

@@ -62,6 +62,7 @@ struct Inner {
     syncs: usize,
     operations: usize,
     failures: usize,
+    read: usize,
     log: Vec<String>,
 }
 
@@ -107,6 +108,11 @@ impl Disk {
     /// How many operations there were since the faults were set.
     pub fn operations(&self) -> usize {
         self.inner().operations
+    }
+
+    /// How many bytes were read since the last call.
+    pub fn take_read(&self) -> usize {
+        std::mem::take(&mut self.inner().read)
     }
 
     /// The operations since the last call, as text.
@@ -283,6 +289,20 @@ impl Inode {
     }
 }
 
+/// Counts what is read.
+struct Reading {
+    disk: Disk,
+    bytes: Cursor<Vec<u8>>,
+}
+
+impl Read for Reading {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.bytes.read(buffer)?;
+        self.disk.inner().read += read;
+        Ok(read)
+    }
+}
+
 impl StorageFile for MemoryFile {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let offset = usize::try_from(offset).unwrap();
@@ -347,7 +367,8 @@ impl Storage for Disk {
     fn open(&self, name: &str) -> io::Result<Box<dyn Read>> {
         let inner = self.inner();
         let inode = inner.names.get(&self.path(name)).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Box::new(Cursor::new(inner.inodes[*inode].live.clone())))
+        let bytes = Cursor::new(inner.inodes[*inode].live.clone());
+        Ok(Box::new(Reading { disk: self.clone(), bytes }))
     }
 
     fn create(&self, name: &str, length: u64) -> io::Result<Box<dyn StorageFile>> {

@@ -9,23 +9,26 @@
 //! witnesses stay.
 
 mod branch;
+mod session;
 mod state;
 
 use self::branch::MemoryBranch;
-use self::state::{Row, Session, State, Work, failed, lost};
+pub use self::session::MemorySession;
+use self::state::{Row, Session, State, Work, lost};
 use super::lease::Claimed;
+use super::pool::refuse_running;
 use super::witness::{Key, Kind, Witnessed, new_lineage};
 use super::{
-    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Participant, Question, Registration, Server,
-    Sighted, Sighting,
+    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Participant, Prunable, Question, Registered,
+    Registration, Server, Sighted, Sighting,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId};
-use crate::protocol::{Finish, Mode};
+use crate::protocol::{Finish, Mode, Resolution};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::Notify;
 
 /// A call that a fault can be armed for.
@@ -61,6 +64,10 @@ pub enum Step {
     Witnessed,
     /// [`Participant::hold`]
     Hold,
+    /// [`Participant::registry`]
+    Registry,
+    /// [`Participant::prune`]
+    Prune,
 }
 
 /// What happens to a call.
@@ -183,87 +190,6 @@ impl MemoryServer {
     /// Commits a prepared transaction by its name; whether it was there.
     pub fn commit_by_hand(&self, name: &str) -> bool {
         self.change(|state| state.commit_prepared(name).is_ok())
-    }
-}
-
-/// What the application works through.
-pub struct MemorySession {
-    server: Arc<MemoryServer>,
-    number: u64,
-    lock_timeout: Duration,
-}
-
-impl MemorySession {
-    /// Writes a row, waiting for its lock.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Retry`] for a deadlock or a lock that was not given in time, [`ErrorKind::Statement`] in a failed
-    /// or read-only transaction; all of them doom the transaction.
-    ///
-    /// # Cancel safety
-    /// Dropped while it waits, it has written nothing.
-    pub async fn write(&self, row: i64, value: i64) -> Result<()> {
-        let attempts = async {
-            loop {
-                let changed = self.server.changed.notified();
-                let mut changed = std::pin::pin!(changed);
-                changed.as_mut().enable();
-                if let Some(result) = self.server.state().write(self.number, row, value) {
-                    return result;
-                }
-                changed.await;
-            }
-        };
-        let late = |_| self.server.state().fail(self.number, Error::new(ErrorKind::Retry, "lock timeout"));
-        let result = tokio::time::timeout(self.lock_timeout, attempts).await.unwrap_or_else(late);
-        self.server.changed.notify_waiters();
-        result
-    }
-
-    /// Reads a row as its transaction sees it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Statement`] in a failed transaction or outside any.
-    pub fn read(&self, row: i64) -> Result<Option<i64>> {
-        let mut state = self.server.state();
-        let work = state.work(self.number)?;
-        if work.failed {
-            return Err(failed());
-        }
-        let own = work.writes.get(&row).copied();
-        Ok(own.or_else(|| state.rows.get(&row).copied()))
-    }
-
-    /// A statement that fails and dooms its transaction.
-    ///
-    /// # Errors
-    /// Always.
-    pub fn fail(&self) -> Result<()> {
-        self.server.state().fail(self.number, failed())
-    }
-
-    /// Ends the transaction behind the bridge's back.
-    ///
-    /// # Errors
-    /// When no transaction is open.
-    pub fn end(&self, commit: bool) -> Result<()> {
-        self.server.change(|state| {
-            state.work(self.number)?;
-            match state.take_work(self.number) {
-                Some(work) if commit && !work.failed => state.apply(work),
-                Some(work) => state.discard(&work),
-                None => {}
-            }
-            Ok(())
-        })
-    }
-
-    /// Begins another transaction behind the bridge's back.
-    ///
-    /// # Errors
-    /// When the session is lost.
-    pub fn begin(&self) -> Result<()> {
-        self.server.state().begin(self.number, None, true)
     }
 }
 
@@ -486,6 +412,27 @@ impl Participant for Memory {
         self.do_holds()
     }
 
+    fn registry(&self) -> BoxFuture<'_, Result<Vec<Registered>>> {
+        Box::pin(self.control(Step::Registry, |state| Ok(state.registry())))
+    }
+
+    fn prune(&self, what: Prunable) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async move {
+            if let Prunable::Settled { incarnation, .. } = what {
+                refuse_running(self.name, self.claimed.get(), incarnation)?;
+            }
+            self.control(Step::Prune, move |state| Ok(state.prune(what))).await
+        })
+    }
+
+    fn statement(&self, branch: &BranchId, resolution: Resolution) -> Option<String> {
+        let verb = match resolution {
+            Resolution::Commit => "COMMIT",
+            Resolution::RollBack => "ROLLBACK",
+        };
+        Some(format!("{verb} {branch}"))
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         self.closed.store(true, Ordering::Relaxed);
         self.let_go();
@@ -504,6 +451,7 @@ mod tests {
     use super::*;
     use crate::id::JournalId;
     use crate::protocol::Vote;
+    use std::time::Duration;
 
     const TRANSACTION: &str = "hf1.n.0000000000000001.1";
 

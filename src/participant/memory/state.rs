@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, JournalId, Lineage, NodeName, ParticipantName, SessionName};
 use crate::participant::lease;
 use crate::participant::witness::{Key, Kind, PAGE, Witnessed};
-use crate::participant::{Claim, Evidence, Question};
+use crate::participant::{Claim, Evidence, Prunable, Question, Registered};
 use crate::protocol::Vote;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
@@ -145,6 +145,43 @@ impl State {
             kind: *kind,
         };
         self.witness.iter().filter(|(key, _)| wanted(key)).map(row).take(PAGE).collect()
+    }
+
+    pub(super) fn registry(&self) -> Vec<Registered> {
+        let row = |((node, incarnation, participant), row): (&(NodeName, Incarnation, u16), &Row)| Registered {
+            node: *node,
+            incarnation: *incarnation,
+            participant: *participant,
+            journal: row.journal,
+            host: row.host.clone(),
+            age: row.opened.elapsed(),
+        };
+        self.incarnations.iter().map(row).collect()
+    }
+
+    /// Removes a page of rows: whether there may be more.
+    pub(super) fn prune(&mut self, what: Prunable) -> bool {
+        let (of, number) = match what {
+            Prunable::Witnesses { incarnation, participant, .. } | Prunable::Settled { incarnation, participant } => {
+                (incarnation, participant)
+            }
+        };
+        let is_wanted = |key: &Key, kind: Kind| match what {
+            Prunable::Witnesses { below, .. } => {
+                let is_witness = matches!(kind, Kind::Decided | Kind::OnePhase | Kind::Anchor);
+                is_witness && (1..below).contains(&key.sequence.cast_unsigned())
+            }
+            Prunable::Settled { .. } => true,
+        };
+        let ours = |key: &Key| key.incarnation == of.to_sql() && key.branch == i32::from(number);
+        let wanted = self.witness.iter().filter(|(key, kind)| ours(key) && is_wanted(key, **kind));
+        let page: BTreeSet<_> = wanted.map(|(key, _)| *key).take(PAGE).collect();
+        self.witness.retain(|key, _| !page.contains(key));
+        let is_whole = page.len() < PAGE;
+        if is_whole && matches!(what, Prunable::Settled { .. }) {
+            self.incarnations.retain(|(_, incarnation, participant), _| (*incarnation, *participant) != (of, number));
+        }
+        !is_whole
     }
 
     /// Whether waiting for a row would close a circle of transactions that wait for each other.

@@ -127,6 +127,11 @@ impl Control {
         self.within(doing, work).await
     }
 
+    /// The incarnation that works here, if one does.
+    pub(super) fn claimed(&self) -> Option<Claim> {
+        self.claimed.get()
+    }
+
     /// Whether the lease was held when the connection was last heard of.
     pub(super) fn holds(&self) -> bool {
         self.holder().strong_count() > 0

@@ -36,6 +36,7 @@ mod savepoints;
 mod session;
 mod setup;
 mod sql;
+mod upkeep;
 mod waiting;
 mod wire;
 
@@ -52,14 +53,14 @@ use self::wire::Failure;
 use super::pool::Registry;
 use super::witness::Witnessed;
 use super::{
-    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Participant, Question, Registration, Server,
-    Sighted, Sighting, Waiting,
+    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Participant, Prunable, Question, Registered,
+    Registration, Server, Sighted, Sighting, Waiting,
 };
 use super::{pool, witness};
 use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig, TransactionConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId, hex};
-use crate::protocol::Finish;
+use crate::protocol::{Finish, Resolution};
 use mysql_async::{Opts, OptsBuilder, Row};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -422,6 +423,18 @@ impl Participant for Mysql {
 
     fn holds(&self) -> bool {
         self.control.holds()
+    }
+
+    fn registry(&self) -> BoxFuture<'_, Result<Vec<Registered>>> {
+        Box::pin(self.do_registry())
+    }
+
+    fn prune(&self, what: Prunable) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(self.do_prune(what))
+    }
+
+    fn statement(&self, branch: &BranchId, resolution: Resolution) -> Option<String> {
+        Some(Self::typed(branch, resolution))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -6,8 +6,9 @@
 //! Identifiers are hexadecimal literals, nonces and markers hexadecimal digits: nothing needs quoting, whatever the
 //! application did to `sql_mode`. Tables are qualified and backquoted, whatever it did by `USE`.
 
-use crate::id::{BranchId, Incarnation, Lineage, NodeName, ParticipantName, SessionName};
-use crate::participant::lease::UNCLAIMED;
+mod upkeep;
+
+use crate::id::{BranchId, Incarnation, Lineage, SessionName};
 use crate::participant::witness::{DECISION_JOURNAL, Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, PAGE};
 use crate::participant::{BeginOptions, Isolation, Registration};
 use crate::protocol::Mode;
@@ -209,40 +210,6 @@ impl Sql {
             key: branch.into(),
             witness: self.witness_on.then(|| self.witness.clone()),
         }
-    }
-
-    /// Takes a lock, waiting for it so many whole seconds.
-    pub(super) fn take_lock(lock: &str, seconds: u64) -> String {
-        format!("SELECT GET_LOCK('{lock}', {seconds})")
-    }
-
-    /// Whether this session has a lock.
-    pub(super) fn lock_is_own(lock: &str) -> String {
-        format!("SELECT IS_USED_LOCK('{lock}') = CONNECTION_ID()")
-    }
-
-    /// The connection that has a lock.
-    pub(super) fn lock_holder(lock: &str) -> String {
-        format!("SELECT IS_USED_LOCK('{lock}')")
-    }
-
-    /// From where a connection comes, if the account may see it.
-    pub(super) fn address(connection: u64) -> String {
-        format!("SELECT HOST FROM information_schema.PROCESSLIST WHERE ID = {connection}")
-    }
-
-    /// How many seconds ago an incarnation was opened.
-    const AGE: &str = "(UNIX_TIMESTAMP(CURRENT_TIMESTAMP(6)) - UNIX_TIMESTAMP(opened_at)) * 1e0";
-
-    /// The registration of a node that a connection of the resolver goes by, and that it is that one; else the newest.
-    pub(super) fn newest(&self, node: &NodeName, participant: ParticipantName, connection: u64) -> String {
-        let name = format!("CONCAT('{UNCLAIMED}.', LPAD(LOWER(HEX(incarnation)), 16, '0'), '.{participant}')");
-        format!(
-            "SELECT incarnation, host, {}, IS_USED_LOCK({name}) <=> {connection} AS is_holder FROM {} \
-             WHERE node = '{node}' ORDER BY is_holder DESC, opened_at DESC LIMIT 1",
-            Self::AGE,
-            self.incarnation
-        )
     }
 
     /// Takes a session's name, waiting for it so many whole seconds, and shows the server: one row.

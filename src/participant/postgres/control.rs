@@ -53,6 +53,11 @@ impl Control {
         self.within(doing, work).await
     }
 
+    /// The incarnation that works here, if one does.
+    pub(super) fn claimed(&self) -> Option<Claim> {
+        self.claimed.get()
+    }
+
     /// Whether the lease was held when the connection was last heard of.
     pub(super) fn holds(&self) -> bool {
         let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner).upgrade();

@@ -32,6 +32,7 @@ mod probe;
 mod session;
 mod setup;
 mod sql;
+mod upkeep;
 mod waiting;
 
 use self::branch::PostgresTransaction;
@@ -45,14 +46,14 @@ use self::sql::Sql;
 use super::pool::Registry;
 use super::witness::Witnessed;
 use super::{
-    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Participant, Question, Registration, Server,
-    Sighted, Sighting, Waiting,
+    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Participant, Prunable, Question, Registered,
+    Registration, Server, Sighted, Sighting, Waiting,
 };
 use super::{pool, witness};
 use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig, TransactionConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId, hex};
-use crate::protocol::Finish;
+use crate::protocol::{Finish, Resolution};
 use futures_util::future::join;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -396,6 +397,18 @@ impl Participant for Postgres {
 
     fn holds(&self) -> bool {
         self.control.holds()
+    }
+
+    fn registry(&self) -> BoxFuture<'_, Result<Vec<Registered>>> {
+        Box::pin(self.do_registry())
+    }
+
+    fn prune(&self, what: Prunable) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(self.do_prune(what))
+    }
+
+    fn statement(&self, branch: &BranchId, resolution: Resolution) -> Option<String> {
+        Some(self.typed(branch, resolution))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -7,6 +7,8 @@
 //! Identifiers are of `[a-z0-9._-]`, nonces hexadecimal: no literal needs quoting, whatever the application did to
 //! `standard_conforming_strings`. Functions and tables are qualified, whatever it did to `search_path`.
 
+mod upkeep;
+
 use crate::id::BranchId;
 use crate::participant::witness::{Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, PAGE, WITNESS_TABLE};
 use crate::participant::{BeginOptions, Isolation};
@@ -297,61 +299,6 @@ impl Sql {
         format!(
             "INSERT INTO {} (node, incarnation, participant, lineage, decision, journal, host, session_slots) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING",
-            self.incarnation
-        )
-    }
-
-    /// The lock of a lease, for this session: whether it was free, or this session's already.
-    pub(super) fn take_lease(key: u64) -> String {
-        format!("SELECT pg_catalog.pg_try_advisory_lock('{}'::pg_catalog.int8)", key.cast_signed())
-    }
-
-    /// Waits for it.
-    pub(super) fn wait_for_lease(key: u64) -> String {
-        format!("SELECT pg_catalog.pg_advisory_lock('{}'::pg_catalog.int8)", key.cast_signed())
-    }
-
-    /// The row of `pg_locks` of that lock.
-    fn lease(key: u64) -> String {
-        format!(
-            "l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.classid = '{}'::pg_catalog.oid \
-             AND l.objid = '{}'::pg_catalog.oid AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d \
-             WHERE d.datname = pg_catalog.current_database())",
-            key >> 32,
-            key & 0xffff_ffff
-        )
-    }
-
-    /// Whether this session has it.
-    pub(super) fn lease_is_held(key: u64) -> String {
-        format!(
-            "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.pid = pg_catalog.pg_backend_pid() AND {})",
-            Self::lease(key)
-        )
-    }
-
-    /// Who has it: process, name, and address where this role may see that.
-    pub(super) fn lease_holder(key: u64) -> String {
-        format!(
-            "SELECT l.pid, a.application_name, pg_catalog.host(a.client_addr) FROM pg_catalog.pg_locks l \
-             LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid WHERE {}",
-            Self::lease(key)
-        )
-    }
-
-    /// Ends the process `$1` if it still goes by the name `$2`, and waits for that up to `$3` milliseconds.
-    pub(super) const END_PREDECESSOR: &str = "SELECT pg_catalog.pg_terminate_backend(pid, $3) \
-         FROM pg_catalog.pg_stat_activity WHERE pid = $1 AND application_name = $2 \
-         AND datname = pg_catalog.current_database() AND pid <> pg_catalog.pg_backend_pid()";
-
-    /// How many seconds ago an incarnation was opened.
-    const AGE: &str = "extract(epoch FROM pg_catalog.clock_timestamp() - opened_at)::pg_catalog.float8";
-
-    /// The registration of the incarnation `$2`, else the newest, of the node `$1`.
-    pub(super) fn newest(&self) -> String {
-        format!(
-            "SELECT incarnation, host, {} FROM {} WHERE node = $1 ORDER BY (incarnation = $2) DESC, opened_at DESC LIMIT 1",
-            Self::AGE,
             self.incarnation
         )
     }

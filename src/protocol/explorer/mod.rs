@@ -13,6 +13,8 @@
 //! * the journal: a record is handed over, then synced, or failed, after which a crash may keep it or lose it; notes
 //!   are unforced and may be lost; a failed journal takes nothing until it is opened again;
 //! * the process: dies anywhere, and comes back knowing only the journal;
+//! * the disk: loses durable records, in some settings, and the journal is repaired: that it happened is known;
+//! * persons: roll a prepared branch back, ask for an outcome, decide where no record does;
 //! * the resolver: passes without end, beside the live coordinators: a scan of each participant, in any order, which
 //!   may fail; the real plan; each action, whose answer may be lost, or which may be carried out later.
 //!
@@ -27,6 +29,7 @@
 mod bugs;
 mod council;
 mod invariants;
+mod person;
 mod resolver;
 mod search;
 mod server;
@@ -52,6 +55,7 @@ fn setting(modes: &[&[Mode]]) -> Setting {
         pinned: false,
         strays: false,
         operator: 0,
+        losses: 0,
         questions: false,
         payload: false,
         calm: false,
@@ -95,6 +99,8 @@ fn two_branches() {
         ("two writers, pinned to their sessions", Setting { pinned: true, ghosts: true, ..two() }),
         ("two writers that may stray", Setting { strays: true, ..two() }),
         ("two writers and an operator", Setting { operator: 1, ..two() }),
+        ("two writers whose records are lost", Setting { losses: 1, ..two() }),
+        ("two writers whose records are lost, asked about", Setting { losses: 1, questions: true, ..two() }),
         ("two writers without witness", Setting { witness: false, ghosts: true, ..two() }),
     ] {
         rows.extend(holds(name, &setting));
@@ -116,6 +122,14 @@ fn two_branches() {
         "undecided, held",
         "undecided, gone",
         "undecided, unseen",
+        "contradicted, there",
+        "contradicted, asked",
+        "contradicted, gone",
+        "lost, there",
+        "lost, asked",
+        "lost, gone",
+        "resolved, to commit",
+        "resolved, to roll back",
     ] {
         assert!(rows.contains(row), "no schedule used {row:?}");
     }
@@ -186,6 +200,11 @@ fn planted_bugs_are_caught() {
         (Bug::GoneIsDamage,                "I7", two()),
         (Bug::NotListedIsCommitted,        "I4", Setting { operator: 1, ..two() }),
         (Bug::AbsenceIsTrusted,            "I4", Setting { witness: false, ..two() }),
+        // Damage, and persons.
+        (Bug::DamageIsToldFirst,           "I9", Setting { strays: true, ..two() }),
+        (Bug::DamageIsForgotten,           "I9", Setting { strays: true, ..two() }),
+        (Bug::LostMeansUndecided,          "I3", Setting { losses: 1, ..two() }),
+        (Bug::ResolvedBesideSessions,      "I3", Setting { losses: 1, ..two() }),
     ];
     assert_eq!(rows.len(), Bug::COUNT);
     let mut sound: Vec<Setting> = Vec::new();

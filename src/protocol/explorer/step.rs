@@ -2,10 +2,10 @@
 
 use super::bugs::Bug;
 use super::council::Council;
-use super::world::{Line, Reply, Request, Setting, Slot, State, Witness, World};
+use super::world::{Deal, Line, Reply, Request, Setting, Slot, State, Witness, World};
 use crate::protocol::coordinator::Phase;
 use crate::protocol::recovery::Action;
-use crate::protocol::{Finish, Input, Mode, Output, Record, Vote};
+use crate::protocol::{Finish, Input, Mode, Outcome, Output, Record, Resolution, Vote};
 use std::rc::Rc;
 
 /// A step of the world. Indices are of transactions (`Begin`, `Ask` ..), sites (`Serve`, `Cut` ..) or participants
@@ -28,9 +28,16 @@ pub enum Event {
     Drop(usize),
     Sync(usize),
     SyncFails(usize),
+    /// The damage that was found is on record, or its write fails.
+    Remember(usize),
+    RememberFails(usize),
     Crash,
     /// The process is back. The bits say which of the open records the disk has kept.
     Reopen(u8),
+    /// The process is back, and some durable records are gone for good: so many bits as there are.
+    ReopenWithLoss(u8),
+    /// A person decides what no record does.
+    Resolve(usize, Resolution),
     /// A person rolls a prepared branch back.
     Operator(usize),
     /// A person asks for the outcome by id.
@@ -65,7 +72,12 @@ impl Event {
     /// What need not happen. All else happens sooner or later.
     pub fn is_fault(self, world: &World) -> bool {
         match self {
-            Self::Cut(_) | Self::SyncFails(_) | Self::Operator(_) | Self::ScanFails(_) => true,
+            Self::ReopenWithLoss(_)
+            | Self::Cut(_)
+            | Self::SyncFails(_)
+            | Self::RememberFails(_)
+            | Self::Operator(_)
+            | Self::ScanFails(_) => true,
             Self::Act(_, delivery) => delivery != Delivery::Answered,
             Self::Serve(_, will) => will == Will::Strayed,
             Self::Crash => !world.poisoned,
@@ -109,9 +121,15 @@ impl World {
             self.events_of_site(setting, index, &mut events);
         }
         if !self.up {
-            let open = self.deals.iter().flat_map(|deal| [deal.commit, deal.done, deal.alone]);
+            let open = self.deals.iter().flat_map(Deal::records);
             let open = open.filter(|slot| slot.is_open()).count();
             events.extend((0..1u8 << open).map(Event::Reopen));
+            if self.losses > 0 {
+                let durable =
+                    self.deals.iter().map(|deal| deal.records().filter(|slot| *slot == Slot::Durable).count());
+                let durable = durable.sum::<usize>();
+                events.extend((0..(1u8 << durable) - 1).filter(|_| open == 0).map(Event::ReopenWithLoss));
+            }
             return events;
         }
         if self.crashes > 0 || self.poisoned {
@@ -130,6 +148,7 @@ impl World {
             events.push(Event::Begin(index));
         }
         if deal.coordinator.is_none() {
+            self.events_of_person(setting, index, events);
             let asked = self.of(setting, index).iter().all(|site| site.wanted);
             if deal.begun && setting.questions && !asked {
                 events.push(Event::Ask(index));
@@ -142,6 +161,9 @@ impl World {
         events.push(Event::Abort(index));
         if deal.commit == Slot::Pending {
             events.extend([Event::Sync(index), Event::SyncFails(index)]);
+        }
+        if self.unremembered(index) > 0 {
+            events.extend([Event::Remember(index), Event::RememberFails(index)]);
         }
     }
 
@@ -180,6 +202,10 @@ impl World {
         self.deals[deal].coordinator.as_ref().map(|coordinator| coordinator.fingerprint().0)
     }
 
+    fn unremembered(&self, deal: usize) -> u8 {
+        self.deals[deal].coordinator.as_ref().map_or(0, |coordinator| coordinator.fingerprint().2)
+    }
+
     pub fn apply(&mut self, setting: &Setting, event: Event, council: &mut Council) -> Result<(), Broken> {
         match event {
             Event::Begin(deal) => self.begin(setting, deal),
@@ -200,6 +226,7 @@ impl World {
             }
             Event::Sync(deal) => {
                 self.deals[deal].commit = Slot::Durable;
+                self.deals[deal].decided = true;
                 self.tell(setting, deal, Input::Durable)?;
             }
             Event::SyncFails(deal) => {
@@ -207,8 +234,22 @@ impl World {
                 self.deals[deal].commit = Slot::Limbo;
                 self.tell(setting, deal, Input::AppendFailed)?;
             }
+            Event::Remember(deal) => {
+                self.deals[deal].damage = Slot::Durable;
+                self.tell(setting, deal, Input::Remembered)?;
+            }
+            Event::RememberFails(deal) => {
+                self.poisoned = true;
+                // What is durable stays so, whatever becomes of its repetition.
+                if self.deals[deal].damage == Slot::Pending {
+                    self.deals[deal].damage = Slot::Limbo;
+                }
+                self.tell(setting, deal, Input::Remembered)?;
+            }
             Event::Crash => self.crash(setting),
             Event::Reopen(kept) => self.reopen(setting, kept),
+            Event::ReopenWithLoss(kept) => self.reopen_with_loss(kept),
+            Event::Resolve(deal, resolution) => self.person_resolves(setting, deal, resolution),
             Event::LandStray(index) => {
                 let action = self.sites[index].stray.take().expect("the event is enabled");
                 self.carry(setting, index, action);
@@ -260,6 +301,12 @@ impl World {
             self.deals[deal].commit = Slot::Limbo;
             return self.tell(setting, deal, Input::AppendFailed);
         }
+        if self.poisoned && self.unremembered(deal) > 0 {
+            if self.deals[deal].damage == Slot::Pending {
+                self.deals[deal].damage = Slot::Limbo;
+            }
+            return self.tell(setting, deal, Input::Remembered);
+        }
         if setting.bug == Some(Bug::DurableTooSoon) && self.deals[deal].commit == Slot::Pending {
             self.deals[deal].commit = Slot::Cached;
             return self.tell(setting, deal, Input::Durable);
@@ -287,10 +334,16 @@ impl World {
                 }
                 self.deals[deal].commit = Slot::Pending;
             }
+            Output::Damage(_) if self.deals[deal].damage == Slot::Absent => self.deals[deal].damage = Slot::Pending,
+            Output::Damage(_) => {}
             Output::Note(_) if self.poisoned => {}
             Output::Note(Record::Done(_)) => self.deals[deal].done = Slot::Cached,
             Output::Note(_) => self.deals[deal].alone = Slot::Cached,
             Output::Answer(outcome) => {
+                let remembered = self.deals[deal].damage == Slot::Durable || self.poisoned;
+                if outcome == Outcome::Damaged && !remembered {
+                    return broken("I9", "the application is told of damage that nobody will remember");
+                }
                 assert_eq!(self.deals[deal].answer, None, "two answers");
                 self.deals[deal].answer = Some(outcome);
             }
@@ -379,7 +432,7 @@ impl World {
         let mut kept = (0..8).map(|bit| kept >> bit & 1 == 1);
         self.up = true;
         for deal in &mut self.deals {
-            for slot in [&mut deal.commit, &mut deal.done, &mut deal.alone] {
+            for slot in deal.records_mut() {
                 if slot.is_open() {
                     let kept = kept.next().expect("a bit for each open record");
                     *slot = match (kept, setting.bug) {
@@ -389,6 +442,7 @@ impl World {
                     };
                 }
             }
+            deal.decided |= deal.commit == Slot::Durable;
         }
     }
 

@@ -6,7 +6,7 @@
 use crate::id::{BranchId, Incarnation, Lineage, NodeName, ParticipantName, TransactionId};
 use crate::protocol::coordinator::{Phase, Stage};
 use crate::protocol::recovery::{Action, Evidence};
-use crate::protocol::{Acknowledge, Branch, Coordinator, Finish, Mode, Outcome, Payload, Vote};
+use crate::protocol::{Acknowledge, Branch, Coordinator, Finish, Mode, Outcome, Payload, Resolution, Vote};
 use std::rc::Rc;
 use std::sync::LazyLock;
 
@@ -29,6 +29,8 @@ pub struct Setting {
     pub strays: bool,
     /// How many prepared branches an operator rolls back by hand.
     pub operator: u8,
+    /// How often the disk may lose durable records, and be repaired.
+    pub losses: u8,
     /// Whether somebody may ask for an outcome by id.
     pub questions: bool,
     /// Whether each transaction carries a payload, which makes a decision record necessary.
@@ -204,6 +206,14 @@ pub struct Deal {
     pub commit: Slot,
     pub done: Slot,
     pub alone: Slot,
+    /// That a branch was found to be ended by somebody else.
+    pub damage: Slot,
+    /// What a person decided.
+    pub resolved: Option<Resolution>,
+    /// The decision was durable once, whatever was lost since.
+    pub decided: bool,
+    /// A person decided against what the application was told, where no branch showed it.
+    pub against: bool,
     /// What the application was told.
     pub answer: Option<Outcome>,
     /// What recovery told whoever asked, once it was sure.
@@ -223,6 +233,10 @@ pub struct World {
     pub poisoned: bool,
     pub crashes: u8,
     pub operator: u8,
+    /// How often the disk may still lose records.
+    pub losses: u8,
+    /// It has: no record means nothing.
+    pub incomplete: bool,
 }
 
 impl World {
@@ -245,6 +259,10 @@ impl World {
             commit: Slot::Absent,
             done: Slot::Absent,
             alone: Slot::Absent,
+            damage: Slot::Absent,
+            resolved: None,
+            decided: false,
+            against: false,
             answer: None,
             told: None,
             memory_before: 0,
@@ -258,6 +276,8 @@ impl World {
             poisoned: false,
             crashes: setting.crashes,
             operator: setting.operator,
+            losses: setting.losses,
+            incomplete: false,
         };
         for index in world.indices(setting) {
             world.sites[index].mode = setting.modes[index / setting.participants()][index % setting.participants()];
@@ -278,6 +298,7 @@ impl World {
         };
         if remains == Remains::HalfCommitted {
             self.deals[0].commit = Slot::Durable;
+            self.deals[0].decided = true;
         }
     }
 
@@ -296,39 +317,43 @@ impl World {
     }
 
     /// The world in a few words, the same for worlds that differ only in the order of alike participants.
-    pub fn key(&self, setting: &Setting) -> [u32; 7] {
+    pub fn key(&self, setting: &Setting) -> [u64; 7] {
         let participants = setting.participants();
-        let mut columns = [[0u32; 2]; 3];
-        let mut key = [0u32; 7];
+        let mut columns = [[0u64; 2]; 3];
+        let mut key = [0u64; 7];
         for (number, deal) in self.deals.iter().enumerate().take(setting.modes.len()) {
             let mut stages = [None; 3];
-            let mut phase = None;
+            let (mut phase, mut unremembered) = (None, 0);
             if let Some(coordinator) = &deal.coordinator {
-                let (at, _, each) = coordinator.fingerprint();
-                phase = Some(at);
+                let (at, _, damage, each) = coordinator.fingerprint();
+                (phase, unremembered) = (Some(at), damage);
                 each.enumerate().for_each(|(index, stage)| stages[index] = Some(stage));
             }
             for participant in 0..participants {
                 columns[participant][number] =
                     self.sites[number * participants + participant].pack(stages[participant]);
             }
-            key[4 + number] = deal.pack(phase);
+            key[4 + number] = deal.pack(phase, unremembered);
         }
         columns[..participants].sort_unstable();
         for (index, word) in columns[..participants].iter().flat_map(|c| &c[..setting.modes.len()]).enumerate() {
             key[index] = *word;
         }
-        key[6] = u32::from(self.crashes) << 8
-            | u32::from(self.operator) << 4
-            | u32::from(self.first_life) << 2
-            | u32::from(self.up) << 1
-            | u32::from(self.poisoned);
+        let mut word = Word(0);
+        word.put(4, u32::from(self.crashes));
+        word.put(4, u32::from(self.operator));
+        word.put(2, u32::from(self.losses));
+        word.put(1, u32::from(self.incomplete));
+        word.put(1, u32::from(self.first_life));
+        word.put(1, u32::from(self.up));
+        word.put(1, u32::from(self.poisoned));
+        key[6] = word.0;
         key
     }
 }
 
 impl Site {
-    fn pack(self, stage: Option<Stage>) -> u32 {
+    fn pack(self, stage: Option<Stage>) -> u64 {
         let line = match self.line {
             Line::Idle => 0,
             Line::Broken => 1,
@@ -363,7 +388,7 @@ impl Site {
 }
 
 impl Deal {
-    fn pack(&self, phase: Option<Phase>) -> u32 {
+    fn pack(&self, phase: Option<Phase>, unremembered: u8) -> u64 {
         let outcome = |outcome: Option<Outcome>| outcome.map_or(0, |outcome| 1 + outcome as u32);
         let mut word = Word(0);
         word.put(1, u32::from(self.begun));
@@ -371,19 +396,24 @@ impl Deal {
         word.put(3, self.commit as u32);
         word.put(3, self.done as u32);
         word.put(3, self.alone as u32);
+        word.put(3, self.damage as u32);
+        word.put(2, u32::from(unremembered));
         word.put(3, outcome(self.answer));
         word.put(3, outcome(self.told));
-        word.put(4, u32::from(self.memory_before));
+        word.put(6, u32::from(self.memory_before));
+        word.put(2, self.resolved.map_or(0, |resolution| 1 + resolution as u32));
+        word.put(1, u32::from(self.decided));
+        word.put(1, u32::from(self.against));
         word.0
     }
 }
 
 /// Bits, side by side.
-struct Word(u32);
+struct Word(u64);
 
 impl Word {
     fn put(&mut self, bits: u32, value: u32) {
-        assert!(value < 1 << bits);
-        self.0 = self.0 << bits | value;
+        assert!(value < 1 << bits && self.0 >> (64 - bits) == 0);
+        self.0 = self.0 << bits | u64::from(value);
     }
 }

@@ -14,14 +14,19 @@
 //! > heard 1.7/ledger committed
 //! > committed 1.7/ledger | gone 1.7/ledger | lost_sight ledger connection reset
 //! > unclear 1.7/ledger permission denied
+//! > registered 1 3@2                           the registry's rows; @2: by journal 2, else by this one
+//! > witnessed 1.7/ledger=committed ..          the witness table's rows
 //! > plan
 //! > outcome 1.7 never nothing ..
 //! ```
 
 use super::Machine;
-use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, TransactionId};
+use crate::id::{BranchId, Incarnation, JournalId, Lineage, ParticipantName, TransactionId};
 use crate::protocol::recovery::tests::books::{self, Books};
-use crate::protocol::recovery::{Evidence, Observation, Plan, Recalled, Scan, outcome_of, plan};
+use crate::protocol::recovery::{
+    Evidence, Observation, Plan, Recalled, RegistryRow, Scan, Stale, WitnessRow, outcome_of, plan, unknown_decision,
+    unknown_opening,
+};
 use crate::protocol::{Absence, Resolution};
 use std::collections::BTreeSet;
 
@@ -39,7 +44,7 @@ impl Machine for Script {
                 let absence = if rest == ["unproven"] { Absence::Unproven } else { Absence::RolledBack };
                 self.memory.settled.insert(Incarnation(number.parse().unwrap()), absence);
             }
-            ["incomplete", number] => drop(self.memory.incomplete.insert(Incarnation(number.parse().unwrap()))),
+            ["incomplete", number] => self.memory.incomplete.extend([Incarnation(number.parse().unwrap())]),
             ["given_up", number, participant] => {
                 let what = (Incarnation(number.parse().unwrap()), participant.parse().unwrap());
                 self.memory.given_up.insert(what);
@@ -67,6 +72,14 @@ impl Machine for Script {
             ["unclear", branch, cause @ ..] => {
                 let id = self.branch(branch).unwrap();
                 self.observation().unclear(id, cause.join(" "));
+            }
+            ["registered", rows @ ..] => {
+                let rows: Vec<_> = rows.iter().map(|row| registered(row)).collect();
+                return Some(print_stale(unknown_opening(&self.memory, JOURNAL, &rows)));
+            }
+            ["witnessed", rows @ ..] => {
+                let rows: Vec<_> = rows.iter().map(|row| self.witnessed(row)).collect();
+                return Some(print_stale(unknown_decision(&self.memory, &rows)));
             }
             ["new_pass"] => self.observation = None,
             ["plan"] => {
@@ -133,6 +146,13 @@ impl Script {
         self.observation().scanned(participant.parse().unwrap(), Scan::Whole { lineage, branches, foreign });
     }
 
+    fn witnessed(&self, word: &str) -> WitnessRow {
+        let (branch, evidence) = word.split_once('=').unwrap();
+        let BranchId { transaction, participant, .. } = self.branch(branch).unwrap();
+        let TransactionId { incarnation, sequence, .. } = transaction;
+        WitnessRow { incarnation, participant, sequence, evidence: parse(evidence) }
+    }
+
     fn branch(&self, word: &str) -> Option<BranchId> {
         let (id, name) = word.split_once('/')?;
         let transaction = transaction(id);
@@ -146,6 +166,20 @@ impl Script {
 fn transaction(word: &str) -> TransactionId {
     let (incarnation, sequence) = word.split_once('.').unwrap();
     books::transaction(incarnation.parse().unwrap(), sequence.parse().unwrap())
+}
+
+/// The journal of every script.
+const JOURNAL: JournalId = JournalId(1);
+
+/// `3`, or `3@2` where journal 2 opened it.
+fn registered(word: &str) -> RegistryRow {
+    let (incarnation, journal) = word.split_once('@').unwrap_or((word, "1"));
+    let (incarnation, journal) = (Incarnation(incarnation.parse().unwrap()), JournalId(journal.parse().unwrap()));
+    RegistryRow { incarnation, journal, node: "node".parse().unwrap() }
+}
+
+fn print_stale(stale: Option<Stale>) -> Vec<String> {
+    vec![stale.map_or("sound".into(), |stale| format!("stale: {stale}"))]
 }
 
 fn parse(word: &str) -> Evidence {

@@ -1,6 +1,7 @@
 //! The lease: one program at a time works in a node's name.
 
 use crate::conformance::{Bench, Harness, Setup, assert_answer, eventually, registration};
+use crate::proxy::Proxy;
 use handfast::ErrorKind;
 use handfast::participant::{Claim, Evidence, Participant, Question};
 use handfast::protocol::Vote;
@@ -121,6 +122,25 @@ pub async fn a_lost_lease_is_regained<H: Harness>(harness: &H) {
     rival.close().await;
     regained(&*first.participant, claim).await;
     assert!(first.listed().await.is_empty());
+}
+
+/// The network of the resolver's connection is gone and nobody has told the server: the same program takes the lease from
+/// its own earlier connection, and nobody else can.
+pub async fn a_half_open_lease_is_taken_over(proxy: &Proxy, through: &dyn Participant, rival: &dyn Participant) {
+    let claim = registration(0).claim();
+    let theirs = rival_of(claim);
+    through.hold(claim).await.unwrap_or_else(|error| panic!("{}", error.chain()));
+    for _ in 0..2 {
+        let black_hole = proxy.on("WHERE node <> ''").hold();
+        assert_eq!(through.registry().await.unwrap_err().kind(), ErrorKind::Unavailable);
+        black_hole.fired().await;
+        assert!(!through.holds());
+        refused(rival, theirs).await;
+        through.hold(claim).await.unwrap_or_else(|error| panic!("{}", error.chain()));
+        assert!(through.holds());
+        refused(rival, theirs).await;
+        through.list().await.unwrap();
+    }
 }
 
 /// Where no table tells who the holder is, the refusal says as much.

@@ -60,6 +60,10 @@ impl Books {
         self.recalled.insert(id, Recalled::Decided(decision));
     }
 
+    pub fn recall_as(&mut self, id: TransactionId, recalled: Recalled) {
+        self.recalled.insert(id, recalled);
+    }
+
     /// As the shell does with what a plan finds: the first finding stays.
     pub fn damage(&mut self, id: TransactionId, branches: Vec<DamagedBranch>) {
         let record = DamageRecord { transaction: id, branches, found_at_ms: 0 };
