@@ -137,6 +137,20 @@ impl Container {
     }
 }
 
+/// `handfast doctor` finds nothing that has to be set up, nor anything of the server's settings to warn of.
+fn is_fit(config: &std::path::Path) {
+    let mut doctor = std::process::Command::new(env!("CARGO_BIN_EXE_handfast-tool"));
+    let ran = doctor.arg("--config").arg(config).args(["--format", "json", "doctor"]).output().expect("the tool");
+    let said: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    assert!(ran.status.success(), "{said:#}");
+    let findings = said["findings"].as_array().expect("findings");
+    let bad = |finding: &&serde_json::Value| {
+        let severity = finding["severity"].as_str();
+        finding["participant"].is_string() && !matches!(severity, Some("good" | "note"))
+    };
+    assert!(findings.iter().find(bad).is_none(), "{said:#}");
+}
+
 each_server! {
     /// With nothing but what `docker/` sets, grants and creates.
     async fn handfast_works_there(flavor) {
@@ -153,6 +167,9 @@ each_server! {
         // A volume of its own has this at its root.
         std::fs::create_dir(directory.path().join("lost+found")).unwrap();
         let config = ConfigBuilder::new(directory.path()).participant_at(&container.participant, flavor, &container.url());
+        let file = directory.path().join("handfast.toml");
+        config.write(&file);
+        is_fit(&file);
         let bridge = Bridge::open(config.build()).await.unwrap_or_else(|error| panic!("{}", error.chain()));
         let tx = bridge.begin().await.unwrap();
         let insert = "INSERT INTO t VALUES (1)";
