@@ -90,11 +90,12 @@ pub async fn adopt(
     let known = resolver.image(|image| image.participant(name).map(|known| known.lineage));
     let known = known.map_or_else(|| "no server".to_owned(), |lineage| format!("lineage {lineage}"));
     if output.format() == Format::Text {
-        let there = seen.as_ref().map_or("not configured".to_owned(), |one| {
-            let server = one.server.clone().unwrap_or_else(|| "not reachable".to_owned());
-            one.cause.as_ref().map_or(server.clone(), |cause| format!("{server}; {cause}"))
-        });
-        output.paragraph(&format!("found: the journal knows {known} as {name}; there is: {there}"));
+        output.paragraph(&format!("found: the journal knows {known} as {name}; there is"));
+        let server = seen.as_ref().map_or(Some("nothing configured"), |one| one.server.as_deref());
+        output.text(&format!("{}\n", server.unwrap_or("nothing that answers")));
+        if let Some(cause) = seen.as_ref().and_then(|one| one.cause.as_deref()) {
+            output.paragraph(cause);
+        }
     }
     let did = if gone { resolver.give_up(name, reason).await } else { resolver.adopt(name, reason).await };
     let (exit, error) = match &did {

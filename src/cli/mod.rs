@@ -27,7 +27,7 @@ use args::{Args, Command};
 use clap::Parser;
 use exit::Exit;
 use output::Output;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -80,5 +80,6 @@ async fn run(args: Args, output: &mut Output) -> Result<Exit> {
 /// Warnings, unless `HANDFAST_LOG` asks for more (`info`, `handfast=debug`).
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("HANDFAST_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    let colour = io::stderr().is_terminal() && !report::no_colour();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colour).with_writer(io::stderr).init();
 }

@@ -146,6 +146,10 @@ fn settings(stage: &Stage) -> Settings {
     settings.add_filter(r"opened [0-9]+ s ago", "opened N s ago");
     settings.add_filter(r#""age_(at_most_)?seconds": [0-9]+"#, r#""age_${1}seconds": N"#);
     settings.add_filter(r"asks about: [0-9]+", "asks about: N");
+    settings.add_filter(r"(offset|known durable up to) [0-9]+", "$1 N");
+    settings.add_filter(r"repair-[0-9TZ]+", "repair-TIME");
+    // What is logged as well.
+    settings.add_filter(r"\(stderr\) [0-9T:.-]+Z +WARN [^\n]*\n", "");
     settings.add_filter(r#""host": "[^"]*""#, r#""host": "HOST""#);
     settings.add_filter(r#""unsettled": \[[^\]]*\]"#, r#""unsettled": [..]"#);
     settings.add_filter(r"process [0-9]+ on [^ ]+ since [0-9T:.-]+Z", "process PID on HOST since TIME");

@@ -8,6 +8,7 @@ mod doctor;
 mod explain;
 mod golden;
 mod living;
+mod manual;
 mod monitoring;
 mod refusals;
 mod runbook;

@@ -43,7 +43,7 @@ mod words;
 pub use course::Course;
 pub use facts::{Facts, gid};
 pub use rows::Rows;
-pub use text::{Style, branch_facts, for_people, foreign_facts, paragraph, table};
+pub use text::{Style, branch_facts, for_people, foreign_facts, no_colour, paragraph, table};
 pub use words::Moment;
 
 use super::exit::Exit;

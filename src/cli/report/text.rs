@@ -21,6 +21,11 @@ const ROWS: usize = 50;
 /// So many are enough to see that somebody waits.
 const WAITING: usize = 3;
 
+/// Whether `NO_COLOR` is set (<https://no-color.org>).
+pub fn no_colour() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
 /// How text looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Style {
@@ -29,10 +34,9 @@ pub struct Style {
 }
 
 impl Style {
-    /// Colours on a terminal, unless `NO_COLOR` is set (<https://no-color.org>).
+    /// Colours on a terminal, unless they are unwanted.
     pub fn of_stdout() -> Self {
-        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self { colour: io::stdout().is_terminal() && !unwanted }
+        Self { colour: io::stdout().is_terminal() && !no_colour() }
     }
 
     /// The status, in its colour.
