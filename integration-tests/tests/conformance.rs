@@ -63,6 +63,7 @@ conformance! {
     a_fence_and_a_branch_have_one_winner
     finished_from_outside
     finishing_what_is_gone_disturbs_nobody
+    many_are_finished_at_once
     unknown_branches_are_unknown
     sessions_are_ended_by_name
     an_ended_session_leaves_its_promise

@@ -7,7 +7,7 @@ use handfast::participant::mysql::{Mysql, MysqlBranch};
 use handfast::participant::{
     BeginOptions, Branch, Evidence, Isolation, Participant, Prunable, Question, Registration, Sighted,
 };
-use handfast::protocol::{Finish, Vote};
+use handfast::protocol::{Finish, Resolution, Vote};
 use handfast::{Error, ErrorKind};
 use integration_tests::conformance::mysql::{connect, database, lent, try_mysql};
 use integration_tests::conformance::{assert_answer, cases, eventually, registration, writer};
@@ -447,6 +447,62 @@ each_mysql! {
         }
         assert_eq!(bench.ask(&id, Question::Look).await, Evidence::Committed);
         assert_eq!(bench.rows().await, [1]);
+    }
+
+    /// D2: the same lie as the answer to a rollback: who still holds the place of the witness is not gone.
+    async fn an_ok_with_a_held_witness_is_no_rollback(flavor) {
+        let server = servers::start(flavor).await;
+        let bench = Bench::on(&server).await;
+        let Registration { node, incarnation, .. } = bench.registration;
+        let id = handfast::id::TransactionId { node, incarnation, sequence: 77 }.branch(0, 0);
+        let witness = format!("INSERT INTO handfast_witness VALUES ({}, 77, 0, 'decided')", incarnation.to_sql());
+        let mut conn = prepare_by_hand(&bench, &id.xid_sql(), &["INSERT INTO data VALUES (1, 0)", &witness]).await;
+        conn.reset().await.unwrap();
+        let answers = std::sync::Mutex::new(Vec::new());
+        bench.mysql.finish_all(&[(id, Resolution::RollBack)], &|_, answer| answers.lock().unwrap().push(answer)).await;
+        let answer = answers.into_inner().unwrap().pop().unwrap();
+        if flavor == Flavor::MySql {
+            assert_answer(&answer, Finish::Done);
+        } else {
+            assert_answer(&answer, Finish::Unknown);
+            assert!(answer.cause.unwrap().chain().contains("witness"));
+            assert_eq!(bench.ask(&id, Question::Fence).await, Evidence::Blocked);
+            server.kill().await.unwrap();
+            server.restart().await.unwrap();
+            assert!(bench.is_listed(&id).await, "it comes back");
+            assert_answer(&bench.mysql.roll_back(&id).await, Finish::Done);
+        }
+        assert_eq!(bench.ask(&id, Question::Fence).await, Evidence::Never);
+        assert_eq!(bench.rows().await, [0; 0]);
+    }
+
+    /// A recovery of many branches costs no question per branch, and on MariaDB no wait per branch.
+    async fn many_branches_cost_few_round_trips(flavor) {
+        const BRANCHES: usize = 100;
+        let server = servers::shared(flavor).await;
+        let dead = Bench::with(server, "pool_size = 4").await;
+        let mut work = Vec::new();
+        for row in 0..BRANCHES {
+            let mut branch = dead.begin().await;
+            insert(&*branch, row.try_into().unwrap()).await.unwrap();
+            assert_answer(&branch.prepare().await, Vote::Prepared);
+            let resolution = if row % 2 == 0 { Resolution::Commit } else { Resolution::RollBack };
+            work.push((branch.id(), resolution));
+        }
+        let proxy = Proxy::start(server).await;
+        let url = proxy.url(dead.url.rsplit('/').next().unwrap());
+        let live = Bench::at(url, "pool_size = 1", registration(0)).await;
+        assert!(live.mysql.end_sessions(0, &[dead.registration.incarnation]).await.unwrap() <= 8);
+        let before = proxy.messages().len();
+        let since = std::time::Instant::now();
+        live.mysql.finish_all(&work, &|_, answer| assert_answer(&answer, Finish::Done)).await;
+        let messages = proxy.messages().split_off(before);
+        println!("{flavor:?}: {} messages, {:?}", messages.len(), since.elapsed());
+        let texts: Vec<_> = messages.iter().map(|message| &*message.text).filter(|text| !text.is_empty()).collect();
+        assert_eq!(texts.len(), BRANCHES.div_ceil(32), "{texts:?}");
+        let statements: usize = texts.iter().map(|text| text.split("; ").count()).sum();
+        assert_eq!(statements, BRANCHES * if flavor == Flavor::MySql { 1 } else { 2 });
+        assert_eq!(live.rows().await.len(), BRANCHES / 2);
     }
 
     /// D29: MySQL demands a privilege to see prepared branches, MariaDB does not: the message has the statement.

@@ -6,7 +6,7 @@ use handfast::participant::postgres::Postgres;
 use handfast::participant::{
     BeginOptions, Branch, Claim, Evidence, Isolation, Participant, Prunable, Question, Registration, Sighted,
 };
-use handfast::protocol::{Finish, Vote};
+use handfast::protocol::{Finish, Resolution, Vote};
 use integration_tests::conformance::{
     Bench, Harness, PostgresHarness, Setup, assert_answer, cases, eventually, lent, postgres_at, reader, registration,
     writer,
@@ -309,6 +309,47 @@ on_postgres! {
         assert_answer(&answer, Finish::Unknown);
         assert!(refused(answer.cause.unwrap().kind()));
         assert!(harness.finish_by_hand(&id, false).await, "it was touched");
+    }
+
+    /// A connection that is lost in the middle of many: what was answered counts, what was under way is lost, and of the
+    /// rest nothing is told.
+    async fn a_connection_lost_among_many(harness) {
+        let server = own_server(&[("max_prepared_transactions", "200")]).await;
+        let harness_of_its_own = PostgresHarness::on(server).await;
+        drop(harness);
+        let harness = harness_of_its_own;
+        let dead = Bench::new(&harness).await;
+        let mut work = Vec::new();
+        for row in 0..130 {
+            let mut branch = dead.begin_and_write(row, 10).await;
+            assert_answer(&branch.prepare().await, Vote::Prepared);
+            work.push((branch.id(), Resolution::Commit));
+        }
+        let proxy = Proxy::start(server).await;
+        let through = postgres_at("bench", &proxy.url(harness.url().rsplit('/').next().unwrap()), "");
+        let live = Bench::registered(&harness, Box::new(through), registration(0)).await;
+        let rule = proxy.on("COMMIT PREPARED").nth(70).cut();
+        let told = std::sync::Mutex::new(Vec::new());
+        live.participant.finish_all(&work, &|place, answer| told.lock().unwrap().push((place, answer))).await;
+        rule.fired().await;
+        let told = told.into_inner().unwrap();
+        assert!(told.iter().map(|(place, _)| *place).eq(0..128), "{told:?}");
+        for (place, answer) in &told {
+            assert_eq!(answer.is_lost(), answer.value == Finish::Unknown, "{place}");
+            assert!(*place >= 64 || answer.value == Finish::Done, "{place}");
+            assert!(*place < 69 || answer.value == Finish::Unknown, "{place}");
+        }
+        // The server may still be at what it was sent.
+        eventually("finished", async || {
+            let listed = dead.listed().await;
+            let left: Vec<_> = work.iter().copied().filter(|(id, _)| listed.contains(id)).collect();
+            live.participant.finish_all(&left, &|_, _| {}).await;
+            listed.is_empty()
+        })
+        .await;
+        for row in 0..130 {
+            assert_eq!(harness.value(row).await, Some(10));
+        }
     }
 
     async fn a_half_open_lease(harness) {

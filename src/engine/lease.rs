@@ -6,32 +6,12 @@
 //! journal, and cannot close it.
 
 use super::{Engine, Member, jittered};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind};
 use crate::id::ParticipantName;
-use crate::participant::{Claim, Participant};
 use futures_util::future::join_all;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout};
-
-/// A session that has just died is forgotten by its server within moments: so long a lease that somebody else has is
-/// asked for again.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How often.
-const AGAIN: Duration = Duration::from_millis(50);
-
-/// Takes a lease. One that somebody else has is asked for again for a little while: a program that was killed and
-/// started again may come before its server has noticed.
-pub(crate) async fn claim(participant: &dyn Participant, claim: Claim) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match participant.hold(claim).await {
-            Err(error) if error.kind() == ErrorKind::Refused && Instant::now() < deadline => sleep(AGAIN).await,
-            answer => return answer,
-        }
-    }
-}
+use tokio::time::{sleep, timeout};
 
 /// What is known of the lease of a member.
 #[derive(Debug, Default)]

@@ -12,11 +12,10 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, NodeName, TransactionId};
-use crate::journal::{Image, Journal, host};
+use crate::journal::{Image, Journal};
 use crate::participant::witness::{Kind, PAGE};
 use crate::participant::{Claim, Participant, Registered, Sighted};
-use crate::protocol::{Record, Remark};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Why a participant is not to be used.
 pub(crate) enum Objection {
@@ -38,7 +37,7 @@ pub(crate) async fn vet(
     journal: &Journal,
     claim: Claim,
 ) -> Result<Vec<Registered>, Objection> {
-    super::claim(participant, claim).await?;
+    participant.hold(claim).await?;
     let known = journal.image(|image| image.participant(participant.name()).map(|known| known.lineage));
     let Some(found) = participant.identify().await?.lineage else { return Ok(Vec::new()) };
     if known.is_some_and(|known| known != found) {
@@ -48,11 +47,6 @@ pub(crate) async fn vet(
     let registered = participant.registry().await?;
     if let Some(stale) = journal.image(|image| unknown_opening(image, &registered)) {
         return Err(Objection::Stale(stale.at(participant.name())));
-    }
-    for incarnation in taken_over(journal, &registered) {
-        let reason = "taken over from a lost journal, and cut off before that was written down";
-        let remark = Remark { at_ms: super::now_ms(), host: host(), reason: reason.into() };
-        journal.append(Record::Incomplete(incarnation, remark)).await?;
     }
     match unknown_decision(participant, journal).await? {
         Some(id) => Err(Objection::Stale(stale_by(id).at(participant.name()))),
@@ -82,17 +76,6 @@ pub(crate) fn stale_by(id: TransactionId) -> Error {
 fn stale(what: &str) -> Error {
     let cure = "nothing was touched: bring the latest journal back";
     Error::new(ErrorKind::Refused, format!("the journal is an older copy: {what}; {cure}"))
-}
-
-/// Openings that were taken over from another journal, and are not marked so.
-fn taken_over(journal: &Journal, registered: &[Registered]) -> BTreeSet<Incarnation> {
-    let unmarked = |image: &Image, row: &Registered| {
-        row.journal != image.journal()
-            && image.incarnation(row.incarnation).is_some_and(|opened| opened.node == row.node)
-            && !image.is_settled(row.incarnation)
-            && image.audit().incomplete(row.incarnation).is_none()
-    };
-    journal.image(|image| registered.iter().filter(|row| unmarked(image, row)).map(|row| row.incarnation).collect())
 }
 
 /// Refuses a participant that this journal sees for the first time while branches of a lost one are prepared there.

@@ -327,8 +327,8 @@ pub trait Participant: Send + Sync + 'static {
     /// finish one each; a participant may send several before it has heard of the first.
     ///
     /// `hear` is told of each branch once, in the order asked for, as its answer comes. After an answer that is
-    /// [lost](Answer::is_lost) nothing more is sent: what was under way is told as lost, too, and of a branch that was
-    /// never sent nothing is told.
+    /// [lost](Answer::is_lost) nothing more is sent: what was under way is told as lost, too. Where there is no working
+    /// with the participant at all, the next branch is told why. Of the others, which were never sent, nothing is told.
     ///
     /// # Cancel safety
     /// May be dropped at any point; what was under way is as uncertain as after a lost answer.

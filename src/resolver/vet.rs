@@ -2,7 +2,7 @@
 
 use super::store::Store;
 use super::{Resolver, View};
-use crate::engine::{Engine, Objection, claim, stale_by, vet};
+use crate::engine::{Engine, Objection, stale_by, vet};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::TransactionId;
 use crate::participant::{BoxFuture, Claim, Participant};
@@ -54,8 +54,8 @@ impl Resolver {
     /// Takes the lease of a participant. A bridge has it since it registered there.
     pub(super) async fn claim_of(&self, participant: &dyn Participant) -> Result<()> {
         let Store::Locked(journal) = &self.store else { return Ok(()) };
-        let claimed = Claim { node: self.node, incarnation: journal.incarnation() };
-        claim(participant, claimed).await.map_err(|error| error.at(participant.name()))
+        let claim = Claim { node: self.node, incarnation: journal.incarnation() };
+        participant.hold(claim).await.map_err(|error| error.at(participant.name()))
     }
 
     /// Whether nothing that a pass has seen shows that the journal is an older copy. A bridge that finds it out settles

@@ -1,27 +1,20 @@
 //! The resolver's own connection: one session beside the pool, made anew when it is lost.
 
-use super::error::{self, MyError, NO_SUCH_THREAD, XA_UNKNOWN, explain};
+use super::error::{self, MyError, NO_SUCH_THREAD, explain};
+use super::finishing::Freed;
 use super::lease::Lease;
-use super::session::{AsyncPrepare, Connector, Product};
-use super::sighted;
+use super::session::{AsyncPrepare, Connector};
 use super::sql::Sql;
 use super::wire::Wire;
 use crate::error::Result;
-use crate::id::{BranchId, Incarnation, Lineage, SessionName};
+use crate::id::{Incarnation, Lineage, SessionName};
+use crate::participant::Claim;
 use crate::participant::lease::Claimed;
-use crate::participant::{Claim, Sighted};
+use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Row};
 use std::sync::{Arc, Mutex as Cell, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
-
-/// How long a session is given to end: both servers count in whole seconds.
-const AWAIT_END: Duration = Duration::from_secs(1);
-
-/// How long a session takes to let go of its branch after its name is free: microseconds, unless the server's threads
-/// wait for a processor.
-pub(super) const LET_GO: Duration = Duration::from_millis(50);
 
 /// A connection, and the token of the lease where it has taken it.
 struct Link {
@@ -40,6 +33,7 @@ pub(super) struct Control {
     claimed: Claimed,
     /// The token of the connection that has taken the lease: while that lives, so does the connection.
     holder: Cell<Weak<()>>,
+    pub(super) freed: Freed,
 }
 
 /// The connection, taken for one operation.
@@ -101,7 +95,7 @@ impl Control {
     pub(super) fn new(connector: Connector, limit: Duration) -> Self {
         let (place, expected, claimed, holder) =
             (Mutex::default(), OnceLock::new(), Claimed::default(), Cell::default());
-        Self { connector, place, limit, expected, claimed, holder }
+        Self { connector, place, limit, expected, claimed, holder, freed: Freed::default() }
     }
 
     /// Takes the lease, or makes sure that the connection still has it.
@@ -193,21 +187,6 @@ impl Control {
         self.within(doing, work).await
     }
 
-    /// Runs a statement that finishes a prepared branch, and ends the session that holds the branch, if one does.
-    ///
-    /// On MariaDB, and on MySQL without `xa_detach_on_prepare`, a branch is unknown to everybody else while the session
-    /// that prepared it lives; one whose network broke may live for hours (D26).
-    pub(super) async fn finish(&self, doing: &str, statement: &str, branch: &BranchId) -> Result<Result<(), MyError>> {
-        let work = async {
-            let mut held = self.take().await?;
-            let product = self.connector.product.get().copied().unwrap_or(Product::MariaDb);
-            let answer = finish(held.conn(), statement, branch, product).await;
-            held.keep(&answer);
-            Ok(answer)
-        };
-        self.within(doing, work).await
-    }
-
     /// Runs a query to its last row.
     pub(super) async fn rows<T>(&self, doing: &str, query: &str) -> Result<Vec<T>>
     where
@@ -247,7 +226,12 @@ impl Control {
     }
 
     /// Ends the sessions that a query lists by incarnation, slot and connection, and waits until the query lists none.
-    pub(super) async fn end_sessions(&self, participant: u16, query: &str) -> Result<usize> {
+    pub(super) async fn end_sessions(
+        &self,
+        participant: u16,
+        incarnations: &[Incarnation],
+        query: &str,
+    ) -> Result<usize> {
         let doing = "cannot end the sessions of an earlier incarnation";
         let work = async {
             let mut held = self.take().await?;
@@ -257,7 +241,10 @@ impl Control {
         };
         let (ended, left) = self.within(doing, work).await?;
         match left {
-            None => Ok(ended),
+            None => {
+                self.remember_free(incarnations.iter().map(|incarnation| (*incarnation, participant, None))).await;
+                Ok(ended)
+            }
             Some(session) => Err(self.connector.unavailable(format!("session {session} was told to end and has not"))),
         }
     }
@@ -285,11 +272,11 @@ pub(super) async fn kill_and_wait(conn: &mut Conn, session: SessionName, wait: D
 }
 
 /// The connection that goes by a session's name.
-async fn holder(conn: &mut Conn, session: SessionName) -> Result<Option<u64>, MyError> {
+pub(super) async fn holder(conn: &mut Conn, session: SessionName) -> Result<Option<u64>, MyError> {
     Ok(conn.query_first::<Option<u64>, _>(Sql::session_holder(&session)).await?.flatten())
 }
 
-async fn kill(conn: &mut Conn, holder: u64, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
+pub(super) async fn kill(conn: &mut Conn, holder: u64, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
     tell_to_end(conn, holder).await?;
     // The server frees a session's named locks after it has ended its transaction.
     Ok(if await_end(conn, session, wait).await? { Ended::Gone } else { Ended::Lingers })
@@ -330,49 +317,8 @@ async fn end_all(
     Ok((listed.len(), left.first().map(name)))
 }
 
-/// Finishes a prepared branch whose session nobody uses any more, and ends that session if it is in the way.
-///
-/// MariaDB: an ending session first lets the branch go in the server, then frees its named locks, then lets the branch
-/// go in InnoDB. An XA COMMIT or XA ROLLBACK that comes in between is answered *OK* and does nothing: the branch is on
-/// no list then, and keeps its locks until the server restarts (seen on 10.11.19). So the name is waited for, and then
-/// a little longer, since nothing that an ordinary account may see tells of the last step. Whoever has the name for
-/// longer is not about to end.
-///
-/// That may be a new session of the same slot, and the branch free, or finished by its coordinator a moment ago. The
-/// holder is killed only if the branch is still listed and still unknown to us after the holder was looked up: then it
-/// is the one that prepared it, since a session keeps its name to its end.
-async fn finish(conn: &mut Conn, statement: &str, branch: &BranchId, product: Product) -> Result<(), MyError> {
-    let session = branch.session();
-    let must_wait = product == Product::MariaDb && is_listed(conn, branch, product).await?;
-    if must_wait && await_end(conn, session, AWAIT_END).await? {
-        tokio::time::sleep(LET_GO).await;
-    }
-    let answer = conn.query_drop(statement).await;
-    if !is_unknown(&answer) {
-        return answer;
-    }
-    let Some(holder) = holder(conn, session).await? else { return answer };
-    let answer = conn.query_drop(statement).await;
-    if !is_unknown(&answer) || !is_listed(conn, branch, product).await? {
-        return answer;
-    }
-    tracing::info!(%session, "a session that nobody uses any more holds a prepared branch: it is ended");
-    kill(conn, holder, session, AWAIT_END).await?;
-    tokio::time::sleep(LET_GO).await;
-    conn.query_drop(statement).await
-}
-
-fn is_unknown(answer: &Result<(), MyError>) -> bool {
-    answer.as_ref().is_err_and(|error| error::code(error) == Some(XA_UNKNOWN))
-}
-
-async fn is_listed(conn: &mut Conn, branch: &BranchId, product: Product) -> Result<bool, MyError> {
-    let rows = conn.query::<Row, _>(product.list()).await?;
-    Ok(rows.iter().any(|row| sighted(row, product) == Sighted::Ours(*branch)))
-}
-
 /// Waits until nobody goes by a session's name: whether that came true.
-async fn await_end(conn: &mut Conn, session: SessionName, wait: Duration) -> Result<bool, MyError> {
+pub(super) async fn await_end(conn: &mut Conn, session: SessionName, wait: Duration) -> Result<bool, MyError> {
     let gone = conn.query_first::<Option<i64>, _>(Sql::await_session(&session, wait)).await?.flatten() == Some(1);
     if gone {
         conn.query_drop(Sql::release_session(&session)).await?;

@@ -28,6 +28,7 @@ mod checks;
 mod control;
 mod ending;
 mod error;
+mod finishing;
 mod lease;
 mod lent;
 mod notes;
@@ -53,8 +54,8 @@ use self::wire::Failure;
 use super::pool::Registry;
 use super::witness::Witnessed;
 use super::{
-    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Participant, Prunable, Question, Registered,
-    Registration, Server, Sighted, Sighting, Waiting,
+    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Hear, Participant, Prunable, Question,
+    Registered, Registration, Server, Sighted, Sighting, Waiting,
 };
 use super::{pool, witness};
 use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig, TransactionConfig};
@@ -193,33 +194,6 @@ impl Mysql {
         Ok(rows.iter().map(|row| Sighting { branch: sighted(row, product), age: None }).collect())
     }
 
-    /// Finishes a branch from outside: only the server's positive answer counts.
-    async fn finish(&self, branch: &BranchId, statement: String) -> Answer<Finish> {
-        let doing = format!("{statement} was not answered positively");
-        match self.control.finish(&doing, &statement, branch).await {
-            Ok(Ok(())) => Answer::good(Finish::Done),
-            Ok(Err(error)) => Answer::because(Finish::Unknown, explain(self.name(), &doing, error)),
-            Err(cause) => Answer::because(Finish::Unknown, cause),
-        }
-    }
-
-    /// MariaDB says OK to the commit of a branch that a reset has broken (D02): the witness has the last word.
-    async fn do_commit(&self, branch: &BranchId) -> Answer<Finish> {
-        let answer = self.finish(branch, Sql::commit(branch)).await;
-        if answer.value != Finish::Done || !self.is_mariadb() || !self.sql.witness_on {
-            return answer;
-        }
-        match self.do_ask(branch, Question::Look).await {
-            Ok(Evidence::Committed | Evidence::CommittedAlone) => answer,
-            Ok(_) => {
-                let message = format!("XA COMMIT of {branch} was answered positively, but its witness is not there");
-                // Of this branch alone: the participant is there and answers.
-                Answer::because(Finish::Unknown, Error::new(ErrorKind::InDoubt, message).at(self.name()))
-            }
-            Err(cause) => Answer::because(Finish::Unknown, cause),
-        }
-    }
-
     async fn do_ask(&self, branch: &BranchId, question: Question) -> Result<Evidence> {
         if !self.sql.witness_on {
             return Ok(Evidence::Off);
@@ -258,7 +232,7 @@ impl Mysql {
         let most = self.control.row::<Option<i64>>(doing, &self.sql.most_slots(participant, incarnations)).await?;
         // One that never registered here never had a session here.
         let Some(most) = most.flatten() else { return Ok(0) };
-        self.control.end_sessions(participant, &self.sql.held(participant, incarnations, most)).await
+        self.control.end_sessions(participant, incarnations, &self.sql.held(participant, incarnations, most)).await
     }
 
     async fn do_witnessed(&self, participant: u16, incarnations: &[Incarnation], from: u64) -> Result<Vec<Witnessed>> {
@@ -379,11 +353,15 @@ impl Participant for Mysql {
     }
 
     fn commit<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>> {
-        Box::pin(self.do_commit(branch))
+        Box::pin(self.finish(branch, Resolution::Commit))
     }
 
     fn roll_back<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>> {
-        Box::pin(self.finish(branch, Sql::roll_back(branch)))
+        Box::pin(self.finish(branch, Resolution::RollBack))
+    }
+
+    fn finish_all<'a>(&'a self, work: &'a [(BranchId, Resolution)], hear: Hear<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(self.do_finish_all(work, hear))
     }
 
     fn ask<'a>(&'a self, branch: &'a BranchId, question: Question) -> BoxFuture<'a, Result<Evidence>> {

@@ -221,6 +221,12 @@ impl Sql {
         format!("SELECT IS_USED_LOCK('{session}')")
     }
 
+    /// The connections that go by these names, one a column.
+    pub(super) fn session_holders<'a>(sessions: impl Iterator<Item = &'a SessionName>) -> String {
+        let holders: Vec<_> = sessions.map(|session| format!("IS_USED_LOCK('{session}')")).collect();
+        format!("SELECT {}", holders.join(", "))
+    }
+
     /// Waits until the session of that name is gone, at least a second: both servers count in seconds here.
     pub(super) fn await_session(session: &SessionName, wait: Duration) -> String {
         format!("SELECT GET_LOCK('{session}', {})", wait.as_secs().max(1))

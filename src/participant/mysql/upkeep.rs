@@ -2,7 +2,7 @@
 
 use super::Mysql;
 use super::error::{self, NO_SUCH_TABLE, explain};
-use super::sql::Sql;
+use super::finishing::statement;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation};
 use crate::participant::pool::refuse_running;
@@ -77,10 +77,6 @@ impl Mysql {
 
     /// The statement for a person.
     pub(super) fn typed(branch: &BranchId, resolution: Resolution) -> String {
-        let statement = match resolution {
-            Resolution::Commit => Sql::commit(branch),
-            Resolution::RollBack => Sql::roll_back(branch),
-        };
-        format!("{statement};")
+        format!("{};", statement(branch, resolution))
     }
 }

@@ -26,6 +26,7 @@ mod check_sql;
 mod checks;
 mod control;
 mod error;
+mod finishing;
 mod lease;
 mod lent;
 mod probe;
@@ -46,8 +47,8 @@ use self::sql::Sql;
 use super::pool::Registry;
 use super::witness::Witnessed;
 use super::{
-    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Participant, Prunable, Question, Registered,
-    Registration, Server, Sighted, Sighting, Waiting,
+    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Hear, Participant, Prunable, Question,
+    Registered, Registration, Server, Sighted, Sighting, Waiting,
 };
 use super::{pool, witness};
 use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig, TransactionConfig};
@@ -358,6 +359,10 @@ impl Participant for Postgres {
 
     fn roll_back<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>> {
         Box::pin(self.finish(Sql::rollback_prepared(branch)))
+    }
+
+    fn finish_all<'a>(&'a self, work: &'a [(BranchId, Resolution)], hear: Hear<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(self.do_finish_all(work, hear))
     }
 
     fn ask<'a>(&'a self, branch: &'a BranchId, question: Question) -> BoxFuture<'a, Result<Evidence>> {

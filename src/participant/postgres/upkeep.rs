@@ -2,7 +2,7 @@
 
 use super::Postgres;
 use super::error::is_of;
-use super::sql::Sql;
+use super::finishing::statement;
 use crate::error::Result;
 use crate::id::{BranchId, Incarnation};
 use crate::participant::pool::refuse_running;
@@ -73,10 +73,7 @@ impl Postgres {
 
     /// The statement for a person, with the database where alone it works.
     pub(super) fn typed(&self, branch: &BranchId, resolution: Resolution) -> String {
-        let statement = match resolution {
-            Resolution::Commit => Sql::commit_prepared(branch),
-            Resolution::RollBack => Sql::rollback_prepared(branch),
-        };
+        let statement = statement(branch, resolution);
         let config = &self.connector.config;
         let database = config.get_dbname().or(config.get_user()).unwrap_or_default();
         format!("{statement}; -- in the database {}", database.escape_debug())
