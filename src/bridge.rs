@@ -84,9 +84,12 @@ impl Bridge {
             Err(_) => tracing::warn!("recovery goes on in the background: it took longer than recovery.open_wait"),
         }
         reached?;
-        let leases = engine.clone();
-        let tasks =
-            vec![engine.runtime.spawn(resolver.run()), engine.runtime.spawn(async move { leases.keep_leases().await })];
+        let (leases, tables) = (engine.clone(), engine.clone());
+        let tasks = vec![
+            engine.runtime.spawn(resolver.run()),
+            engine.runtime.spawn(async move { leases.keep_leases().await }),
+            engine.runtime.spawn(async move { tables.keep_pruning().await }),
+        ];
         Ok(Self { engine, background: Arc::new(Background(Mutex::new(tasks))) })
     }
 

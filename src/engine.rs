@@ -5,6 +5,7 @@ mod found;
 mod lease;
 mod live;
 mod member;
+mod prune;
 pub(crate) mod pump;
 mod vet;
 

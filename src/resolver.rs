@@ -32,7 +32,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, ParticipantName, TransactionId};
 use crate::journal::{self, Journal, Verdict};
 use crate::participant::{self, BoxFuture, Participant};
-use crate::protocol::recovery::{self, Observation, Plan, questions};
+use crate::protocol::recovery::{self, Action, Observation, Plan, questions};
 use crate::protocol::{DamageRecord, Outcome, Record};
 use apply::Hears;
 use futures_util::future::join_all;
@@ -270,7 +270,8 @@ fn settle(engine: &Engine, plan: &Plan) {
             engine.live.settle(transaction.id.sequence);
         }
     }
-    for branch in plan.branches().filter(|branch| branch.action.is_final()) {
+    // What waits for a person, waits in the journal and on its server.
+    for branch in plan.branches().filter(|branch| branch.action.is_final() || branch.action == Action::Resolve) {
         engine.live.found(&branch.id);
     }
 }

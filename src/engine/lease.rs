@@ -34,6 +34,11 @@ impl Member {
         self.lease.lost().clone()
     }
 
+    /// Whether the lease is held: as the connection was last heard of, and as it was last confirmed.
+    pub fn holds_lease(&self) -> bool {
+        self.participant.holds() && self.lease.lost().is_none()
+    }
+
     /// Confirms the lease for ever, and takes it back with growing pauses.
     async fn keep_lease(&self, engine: &Engine) {
         let (claim, settings) = (engine.registration.claim(), &engine.recovery);
@@ -78,12 +83,12 @@ impl Engine {
 
     /// Whether the leases of all of these are held, as far as that is known.
     pub fn holds(&self, names: &[ParticipantName]) -> bool {
-        self.of(names).all(|member| member.participant.holds())
+        self.of(names).all(Member::holds_lease)
     }
 
     /// What keeps those from being held that are not, one cause at most.
     pub fn why_not_held(&self, names: &[ParticipantName]) -> Option<Error> {
-        let mut missed = self.of(names).filter(|member| !member.participant.holds());
+        let mut missed = self.of(names).filter(|member| !member.holds_lease());
         missed.find_map(|one| one.lease_lost().map(|(_, cause)| Error::new(ErrorKind::Unavailable, cause).at(one.name)))
     }
 
@@ -97,7 +102,7 @@ impl Engine {
             if self.holds(names) {
                 return;
             }
-            self.of(names).filter(|one| !one.participant.holds()).for_each(|one| one.lease.missed.notify_one());
+            self.of(names).filter(|one| !one.holds_lease()).for_each(|one| one.lease.missed.notify_one());
             // A pass of the resolver may regain it, too, and tells nobody.
             let _ = timeout(self.recovery.lease_interval, changed).await;
         }

@@ -127,6 +127,14 @@ impl Live {
         damaged.map(|(sequence, _)| *sequence).collect()
     }
 
+    /// The lowest sequence whose end is not certain, or that of the next transaction.
+    pub fn lowest_open(&self) -> u64 {
+        let state = self.state();
+        let left = state.left.iter().map(|branch| branch.transaction.sequence).min();
+        let known = [state.running.first().copied(), state.unsettled.keys().next().copied(), left];
+        known.into_iter().flatten().fold(state.last + 1, u64::min)
+    }
+
     pub fn running(&self) -> BTreeSet<u64> {
         self.state().running.clone()
     }

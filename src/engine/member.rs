@@ -11,8 +11,12 @@ use crate::id::{Lineage, ParticipantName};
 use crate::journal::Journal;
 use crate::participant::{Claim, Participant, Registration};
 use crate::protocol::{ParticipantRecord, Record};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// So many decisions may become durable together, for all that is known.
+const LATEST: usize = 64;
 
 /// One participant of a bridge.
 pub(crate) struct Member {
@@ -24,6 +28,8 @@ pub(crate) struct Member {
     /// Whether nothing speaks against using it with this journal.
     vetted: AtomicBool,
     pub(super) lease: Lease,
+    /// The sequences of the latest decisions with a branch here, the last one at the end.
+    decided: Mutex<VecDeque<u64>>,
     /// Held while registering, so that it happens once.
     registering: tokio::sync::Mutex<()>,
 }
@@ -45,7 +51,23 @@ impl Member {
             standing: Mutex::new(standing),
             vetted: AtomicBool::new(false),
             lease: Lease::default(),
+            decided: Mutex::default(),
             registering: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    /// The lowest sequence of the latest decisions with a branch here. Those that became durable together may be told of
+    /// in another order than the journal has: so the last one alone would not do.
+    pub fn last_decided(&self) -> Option<u64> {
+        self.decided.lock().unwrap_or_else(PoisonError::into_inner).iter().min().copied()
+    }
+
+    /// A decision with a branch here is durable.
+    pub fn decided(&self, sequence: u64) {
+        let mut decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner);
+        decided.push_back(sequence);
+        if decided.len() > LATEST {
+            decided.pop_front();
         }
     }
 

@@ -260,6 +260,8 @@ impl Pump {
 
     fn decided(&mut self) {
         self.timer = Some(after(self.engine.transaction.apply_wait));
+        let here = self.engine.members.iter().filter(|one| self.pending.values().any(|name| *name == one.name));
+        here.for_each(|member| member.decided(self.id.sequence));
         self.tell(Input::Durable);
     }
 

@@ -5,10 +5,9 @@
 
 use super::store::Store;
 use super::{Pass, Resolver, View, unknown, write_damage};
-use crate::engine::now_ms;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, Lineage, ParticipantName, TransactionId};
-use crate::journal::{self, Journal};
+use crate::journal::{self, Journal, remark};
 use crate::protocol::recovery::{Action, History, Memory, Plan, Sighting, TransactionPlan};
 use crate::protocol::{ParticipantRecord, Record, Remark, Resolution};
 use std::collections::BTreeSet;
@@ -56,6 +55,7 @@ impl Resolver {
             self.vet().await?;
         }
         may_be_resolved(&plan, resolution)?;
+        self.silence(id).await?;
         if plan.action == Action::Damage && plan.damage.is_none() {
             // Only what is damaged or incomplete is resolved; and from here on the journal knows of it.
             write_damage(journal, &Plan { transactions: vec![plan], ..Plan::default() }).await?;
@@ -187,6 +187,20 @@ impl Resolver {
         Ok(Adoption { participant, before, accepted: None, given_up, unproven })
     }
 
+    /// Ends what sessions the transaction's opening still has: a commit that is under way on one would come after the
+    /// person's decision, and against it. What cannot be reached is ended when the opening is settled.
+    async fn silence(&self, id: TransactionId) -> Result<()> {
+        let Some(opened) = self.store.incarnation(id.incarnation) else { return Ok(()) };
+        for (name, number) in opened.participants.into_iter().zip(0..) {
+            let Some(participant) = self.participant(name) else { continue };
+            match participant.end_sessions(number, &[id.incarnation]).await {
+                Err(error) if error.kind() != ErrorKind::Unavailable => return Err(error.at(name)),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Takes the incarnation of an orphan over from the journal that is lost: from now on it is ours, with nothing known.
     async fn take_over(&self, journal: &Journal, id: TransactionId, view: &View, remark: &Remark) -> Result<()> {
         let branch = |one: &super::Foreigner| one.branch().is_some_and(|branch| branch.transaction == id);
@@ -208,13 +222,6 @@ impl Resolver {
             }
         }
     }
-}
-
-fn remark(reason: &str) -> Result<Remark> {
-    if reason.trim().is_empty() {
-        return Err(Error::new(ErrorKind::Config, "what is done by hand needs a reason: it is kept in the journal"));
-    }
-    Ok(Remark { at_ms: now_ms(), host: journal::host(), reason: reason.trim().to_owned() })
 }
 
 /// Only what nobody but a person can decide.

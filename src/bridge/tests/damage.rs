@@ -55,23 +55,50 @@ fn d03_a_branch_rolled_back_by_hand_is_damage_at_every_run() {
     assert_eq!(world.values(1), (Some(10), None));
 }
 
-/// Recovery rolls back what is left of a damaged transaction; that makes it no rolled back one.
-#[tokio::test]
-async fn damage_is_not_forgotten_when_the_rest_is_rolled_back() {
+/// What else is prepared of a damaged transaction waits for a person, with its locks: nobody else can tell which way it
+/// has to go.
+#[test]
+fn damage_is_not_forgotten_and_what_is_left_waits_for_a_person() {
     for fault in [Fault::LoseRequest, Fault::LoseAnswer] {
         let world = World::new();
-        let bridge = world.open().await;
-        let tx = write_both(&bridge).await;
-        tx.branch::<MemorySession>("left").await.unwrap().end(true).unwrap();
-        world.right.arm(Step::RollBack, fault);
-        let error = tx.commit().await.unwrap_err();
-        assert_eq!(error.outcome(), Outcome::Damaged);
-        eventually("the resolver has passed", || {
-            !world.right.is_locked(1) && bridge.engine.live.left().is_empty() && bridge.status().running == 0
-        })
-        .await;
-        assert_eq!(bridge.outcome(error.id()).await.unwrap(), Outcome::Damaged, "{fault:?}");
-        assert_eq!((bridge.status().damaged, world.left.value(1)), (1, Some(10)));
+        let mut id = None;
+        Runtime::new().unwrap().block_on(async {
+            let bridge = world.open().await;
+            let tx = write_both(&bridge).await;
+            tx.branch::<MemorySession>("left").await.unwrap().end(true).unwrap();
+            world.right.arm(Step::RollBack, fault);
+            let error = tx.commit().await.unwrap_err();
+            assert_eq!(error.outcome(), Outcome::Damaged);
+            eventually("it is over", || bridge.engine.live.left().is_empty() && bridge.status().running == 0).await;
+            assert_eq!(bridge.outcome(error.id()).await.unwrap(), Outcome::Damaged, "{fault:?}");
+            assert_eq!((bridge.status().damaged, world.left.value(1)), (1, Some(10)));
+            id = Some(error.id());
+            bridge.close().await.unwrap();
+        });
+        let id = id.unwrap();
+        for _ in 0..2 {
+            Runtime::new().unwrap().block_on(async {
+                let bridge = world.open().await;
+                assert_eq!(bridge.outcome(id).await.unwrap(), Outcome::Damaged, "also after a restart");
+                assert_eq!(bridge.status().damaged, 1);
+                assert_eq!(world.right.is_locked(1), fault == Fault::LoseRequest);
+                bridge.close().await.unwrap();
+            });
+        }
+        Runtime::new().unwrap().block_on(async {
+            let resolver = world.resolver();
+            if fault == Fault::LoseRequest {
+                let refused = resolver.forget(id, "too early").await.unwrap_err();
+                assert!(refused.chain().contains("still prepared on right"), "{}", refused.chain());
+                resolver.resolve(id, Resolution::RollBack, "the left side was compensated").await.unwrap();
+            }
+            assert!(!world.right.is_locked(1));
+            resolver.forget(id, "the left side was compensated").await.unwrap();
+            resolver.close().await.unwrap();
+            let bridge = world.open().await;
+            assert_eq!((bridge.outcome(id).await.unwrap(), bridge.status().damaged), (Outcome::Damaged, 0));
+            bridge.close().await.unwrap();
+        });
     }
 }
 

@@ -6,6 +6,7 @@ mod damage;
 mod deadlines;
 mod opening;
 mod settling;
+mod upkeep;
 
 use super::*;
 use crate::error::Error;

@@ -169,6 +169,11 @@ impl MemoryServer {
         self.state().prepared.keys().cloned().collect()
     }
 
+    /// How many witnesses and fences there are.
+    pub fn witnesses(&self) -> usize {
+        self.state().witness.len()
+    }
+
     /// How many sessions of an incarnation there are.
     pub fn sessions(&self, incarnation: Incarnation) -> usize {
         self.state().sessions.values().filter(|session| session.name.incarnation == incarnation).count()
