@@ -8,12 +8,12 @@
 mod tests;
 
 use crate::config::Config;
-use crate::engine::{Engine, jittered};
+use crate::engine::{Engine, Refusal, jittered};
 use crate::error::{ErrorKind, Result};
 use crate::id::TransactionId;
 use crate::participant::{self, Participant};
 use crate::protocol::Outcome;
-use crate::resolver::{Resolver, Status};
+use crate::resolver::{Pass, Resolver, Status};
 use crate::transaction::{Options, Transaction};
 use futures_util::future::join_all;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,17 +30,15 @@ const RETRY_PAUSE: Duration = Duration::from_millis(5);
 #[derive(Clone)]
 pub struct Bridge {
     engine: Arc<Engine>,
-    resolver: Arc<Background>,
+    background: Arc<Background>,
 }
 
-/// The resolver's task; it ends with the last handle of the bridge.
-struct Background(Mutex<Option<JoinHandle<()>>>);
+/// The tasks of the resolver and of the leases; they end with the last handle of the bridge.
+struct Background(Mutex<Vec<JoinHandle<()>>>);
 
 impl Drop for Background {
     fn drop(&mut self) {
-        if let Ok(Some(task)) = self.0.get_mut().map(Option::take) {
-            task.abort();
-        }
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..).for_each(|task| task.abort());
     }
 }
 
@@ -73,15 +71,23 @@ impl Bridge {
     pub async fn open_with(config: Config, others: Vec<Arc<dyn Participant>>) -> Result<Self> {
         let participants = participant::by_name(participant::from_config(&config)?, others)?;
         let engine = Arc::new(Engine::open(config, participants)?);
-        let reached = engine.reach_all().await;
+        let reached = match engine.reach_all().await {
+            Err(Refusal::Whole(error)) => return Err(error),
+            Err(Refusal::Part(error)) => Err(error),
+            Ok(()) => Ok(()),
+        };
         let resolver = Resolver::live(engine.clone());
         let swept = tokio::time::timeout(engine.recovery.open_wait, resolver.sweep_branches(&|_| {})).await;
-        if swept.is_err() {
-            tracing::warn!("recovery goes on in the background: it took longer than recovery.open_wait");
+        match swept {
+            Ok(Pass { refused: Some(refused), .. }) => return Err(refused),
+            Ok(_) => {}
+            Err(_) => tracing::warn!("recovery goes on in the background: it took longer than recovery.open_wait"),
         }
         reached?;
-        let task = engine.runtime.spawn(resolver.run());
-        Ok(Self { engine, resolver: Arc::new(Background(Mutex::new(Some(task)))) })
+        let leases = engine.clone();
+        let tasks =
+            vec![engine.runtime.spawn(resolver.run()), engine.runtime.spawn(async move { leases.keep_leases().await })];
+        Ok(Self { engine, background: Arc::new(Background(Mutex::new(tasks))) })
     }
 
     /// Begins a transaction as configured.
@@ -193,8 +199,8 @@ impl Bridge {
     pub async fn close(&self) -> Result<()> {
         self.engine.live.refuse_new();
         self.engine.live.idle().await;
-        let task = self.resolver.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(task) = task {
+        let tasks = std::mem::take(&mut *self.background.0.lock().unwrap_or_else(PoisonError::into_inner));
+        for task in tasks {
             task.abort();
             // Aborted between two statements or within one: both are what recovery is for.
             let _ = task.await;

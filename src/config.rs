@@ -85,6 +85,9 @@ pub struct RecoveryConfig {
     /// How long one statement of the resolver may take.
     #[serde(with = "humantime_serde")]
     pub statement_timeout: Duration,
+    /// How often a bridge makes sure that it still has the lease of each participant.
+    #[serde(with = "humantime_serde")]
+    pub lease_interval: Duration,
     /// How long opening waits for participants that cannot be reached before it goes on without them.
     #[serde(with = "humantime_serde")]
     pub open_wait: Duration,
@@ -134,6 +137,9 @@ pub struct ParticipantConfig {
     /// This participant's own pool size.
     #[serde(default)]
     pub pool_size: Option<usize>,
+    /// Whether to work on a server whose settings let it forget what it has answered: `fsync = off` and the like.
+    #[serde(default)]
+    pub allow_unsafe: bool,
 }
 
 /// Encryption of a connection.
@@ -152,6 +158,7 @@ impl fmt::Debug for ParticipantConfig {
             .field("url", &self.url_without_password())
             .field("schema", &self.schema)
             .field("witness", &self.witness)
+            .field("allow_unsafe", &self.allow_unsafe)
             .finish_non_exhaustive()
     }
 }
@@ -213,6 +220,7 @@ impl Default for RecoveryConfig {
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(30),
             statement_timeout: Duration::from_secs(10),
+            lease_interval: Duration::from_secs(5),
             open_wait: Duration::from_secs(10),
         }
     }
@@ -328,11 +336,13 @@ impl Config {
         if self.transaction.lock_timeout.is_some_and(|lock| lock >= self.transaction.timeout) {
             return wrong("transaction.lock_timeout is not below transaction.timeout: a deadlock between two databases would not break before the deadline".into());
         }
-        let RecoveryConfig { interval, backoff_min, backoff_max, statement_timeout, .. } = self.recovery;
+        let RecoveryConfig { interval, backoff_min, backoff_max, statement_timeout, lease_interval, .. } =
+            self.recovery;
         let never_zero = [
             ("recovery.interval", interval),
             ("recovery.backoff_min", backoff_min),
             ("recovery.statement_timeout", statement_timeout),
+            ("recovery.lease_interval", lease_interval),
             ("pool.connect_timeout", self.pool.connect_timeout),
         ];
         if let Some((key, _)) = never_zero.iter().find(|(_, time)| time.is_zero()) {
@@ -388,6 +398,7 @@ mod tests {
         let participant = &sampled.participants[&"ledger".parse().unwrap()];
         let default = &bare.participants[&"ledger".parse().unwrap()];
         assert_eq!((participant.witness, participant.tls), (default.witness, default.tls));
+        assert_eq!(participant.allow_unsafe, default.allow_unsafe);
     }
 
     /// Every field of the code is in the sample: a new option cannot stay undocumented.

@@ -2,23 +2,26 @@
 //! and the resolver share one [`Engine`].
 
 mod found;
+mod lease;
 mod live;
 mod member;
 pub(crate) mod pump;
+mod vet;
 
 pub(crate) use found::Found;
 pub(crate) use live::{Live, Standing};
 pub(crate) use member::Member;
 pub(crate) use pump::{Enlisted, Job, Verdict};
+pub(crate) use vet::{Objection, stale_by, unknown_opening, vet};
 
 use crate::config::{Config, RecoveryConfig, TransactionConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, Lineage, ParticipantName, SessionName, TransactionId};
 use crate::journal::{self, Journal, Opening};
-use crate::participant::{Participant, Registration, witness};
+use crate::participant::{Claim, Participant, Registration, witness};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
@@ -33,6 +36,10 @@ pub(crate) struct Engine {
     pub live: Live,
     /// What the resolver's passes have found.
     pub found: Found,
+    /// Why nothing is settled and nothing begins any more: the journal is an older copy.
+    stale: OnceLock<String>,
+    /// Told whenever a lease may be held again.
+    leases: Notify,
     pub runtime: tokio::runtime::Handle,
     /// Wakes the resolver: something was left to it.
     pub work: Notify,
@@ -64,6 +71,8 @@ impl Engine {
             recovery: config.recovery,
             live: Live::default(),
             found: Found::default(),
+            stale: OnceLock::new(),
+            leases: Notify::new(),
             runtime: tokio::runtime::Handle::current(),
             work: Notify::new(),
             passing: Mutex::new(()),
@@ -86,25 +95,64 @@ impl Engine {
 
     /// A member's lineage, after registering with it where that has not been done yet.
     pub async fn ready(&self, member: &Member) -> Result<Lineage> {
-        member.ready(&self.journal, &self.registration).await
+        member.ready(&self.journal, &self.registration).await.map_err(|objection| self.heard(objection))
     }
 
-    /// Registers with every participant, at once. An error where one answers that it cannot serve, or none answers;
-    /// one that merely cannot be reached is the resolver's to try again.
-    pub async fn reach_all(&self) -> Result<()> {
-        let wait = self.recovery.open_wait;
-        let attempts = self.members.iter().map(|member| async move {
-            tokio::time::timeout(wait, self.ready(member)).await.unwrap_or_else(|_| {
-                Err(Error::new(ErrorKind::Unavailable, format!("no answer within {wait:?}")).at(member.name))
-            })
-        });
-        let failed: Vec<_> = join_all(attempts).await.into_iter().filter_map(Result::err).collect();
+    fn heard(&self, objection: Objection) -> Error {
+        match objection {
+            Objection::Stale(error) => self.halt(error),
+            Objection::Other(error) => error,
+        }
+    }
+
+    /// The journal was found to be an older copy: nothing is settled any more, and nothing begins.
+    pub fn halt(&self, stale: Error) -> Error {
+        if self.stale.set(stale.chain()).is_ok() {
+            tracing::error!("{}", stale.chain());
+        }
+        stale
+    }
+
+    /// Why nothing is settled and nothing begins any more, if so.
+    pub fn halted(&self) -> Option<Error> {
+        self.stale.get().map(|cause| Error::new(ErrorKind::Refused, cause.clone()))
+    }
+
+    /// Vets every participant, and registers with every one that can be reached, at once. An error where one answers
+    /// that it cannot serve, or none answers; one that merely cannot be reached is the resolver's to try again.
+    ///
+    /// When the journal is an older copy, or somebody else is at work with it, no participant is registered with.
+    pub async fn reach_all(&self) -> Result<(), Refusal> {
+        let claim = self.registration.claim();
+        let vetting = self.members.iter().map(|member| self.in_time(member, self.vet(member, claim)));
+        let (mut good, mut failed) = (Vec::new(), Vec::new());
+        for (member, vetted) in self.members.iter().zip(join_all(vetting).await) {
+            match vetted {
+                Ok(()) => good.push(member),
+                Err(error) if error.kind() == ErrorKind::Refused => return Err(Refusal::Whole(error)),
+                Err(error) => failed.push(error),
+            }
+        }
+        let registering = good.into_iter().map(|member| self.in_time(member, self.ready(member)));
+        failed.extend(join_all(registering).await.into_iter().filter_map(Result::err));
         let none_reached = failed.len() == self.members.len();
         for error in &failed {
             tracing::warn!(error = %error.chain(), "participant cannot be used yet");
         }
         let fatal = failed.into_iter().find(|error| none_reached || error.kind() != ErrorKind::Unavailable);
-        fatal.map_or(Ok(()), Err)
+        fatal.map_or(Ok(()), |error| Err(Refusal::Part(error)))
+    }
+
+    async fn vet(&self, member: &Member, claim: Claim) -> Result<()> {
+        member.vet(&self.journal, claim).await.map_err(|objection| self.heard(objection))
+    }
+
+    /// Bounds an attempt by the patience of opening.
+    async fn in_time<T>(&self, member: &Member, attempt: impl Future<Output = Result<T>>) -> Result<T> {
+        let wait = self.recovery.open_wait;
+        tokio::time::timeout(wait, attempt).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Unavailable, format!("no answer within {wait:?}")).at(member.name))
+        })
     }
 
     /// Ends a session from outside, within the resolver's patience.
@@ -119,6 +167,9 @@ impl Engine {
 
     /// Begins the next transaction: its sequence.
     pub fn begin(&self) -> Result<TransactionId> {
+        if let Some(halted) = self.halted() {
+            return Err(halted);
+        }
         self.journal.check_space()?;
         let sequence = self.live.begin().ok_or_else(|| Error::new(ErrorKind::Closed, "the bridge is closed"))?;
         Ok(self.id(sequence))
@@ -128,6 +179,14 @@ impl Engine {
     pub fn kick_resolver(&self) {
         self.work.notify_one();
     }
+}
+
+/// Why a bridge does not open.
+pub(crate) enum Refusal {
+    /// Nothing may be touched.
+    Whole(Error),
+    /// One participant cannot be used; what the others hold can be settled.
+    Part(Error),
 }
 
 /// A new incarnation of the journal.
@@ -153,7 +212,8 @@ pub(crate) fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(0.5 + f64::from(part) / f64::from(u32::MAX) / 2.0)
 }
 
-fn now_ms() -> u64 {
+/// Now, for people to read.
+pub(crate) fn now_ms() -> u64 {
     // For people alone: a clock before 1970 may as well say 1970.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

@@ -16,7 +16,7 @@ pub use postgres::{PostgresHarness, lent, postgres_at};
 use handfast::Result;
 use handfast::id::{BranchId, Incarnation, JournalId, Lineage, SessionName, TransactionId};
 use handfast::participant::{
-    Answer, BeginOptions, Branch, Evidence, Isolation, Participant, Question, Registration, Sighted,
+    Answer, BeginOptions, Branch, Claim, Evidence, Isolation, Participant, Question, Registration, Sighted,
 };
 use handfast::protocol::{Finish, Mode};
 use std::cell::Cell;
@@ -79,11 +79,17 @@ pub trait Harness: Sized {
     /// From outside: how many sessions of an incarnation there are.
     async fn sessions(&self, incarnation: Incarnation) -> usize;
 
+    /// From outside: ends the resolver's connection of a participant that has a claim; whether there was one.
+    async fn end_resolver(&self, participant: &dyn Participant, claim: Claim) -> bool;
+
     /// From outside: prepares another program's transaction.
     async fn prepare_foreign(&self, name: &str);
 
     /// From outside: rolls another program's prepared transaction back; whether it was there.
     async fn end_foreign(&self, name: &str) -> bool;
+
+    /// From outside: a person types a statement; whether it was taken.
+    async fn type_in(&self, statement: &str) -> bool;
 
     /// From outside: an administrator ends a prepared branch of ours; whether it was there.
     async fn finish_by_hand(&self, branch: &BranchId, commit: bool) -> bool;
@@ -102,10 +108,13 @@ pub struct Bench<'a, H> {
     next: Cell<u64>,
 }
 
-/// A registration of an incarnation that nobody used before.
+/// A registration of an incarnation that nobody used before, of a node of its own: several may live at once.
+///
+/// # Panics
+/// Never.
 pub fn registration(participant: u16) -> Registration {
     Registration {
-        node: "bench".parse().unwrap(),
+        node: format!("bench-{:08x}", random() >> 32).parse().unwrap(),
         incarnation: Incarnation(random()),
         journal: JournalId(random()),
         participant,

@@ -63,6 +63,7 @@ conformance! {
     a_fence_and_a_branch_have_one_winner
     finished_from_outside
     finishing_what_is_gone_disturbs_nobody
+    many_are_finished_at_once
     unknown_branches_are_unknown
     sessions_are_ended_by_name
     an_ended_session_leaves_its_promise
@@ -81,4 +82,13 @@ conformance! {
     close_leaves_no_session
     sessions_of_an_incarnation_are_ended
     witnesses_are_read_in_order
+    one_program_works_in_a_nodes_name
+    leases_of_others_do_not_meet
+    a_lost_lease_is_regained
+    a_holder_is_named_without_tables
+    the_registry_tells_who_was_there
+    witnesses_are_pruned_below
+    a_settled_incarnation_is_pruned_whole
+    pruning_is_bounded
+    a_person_finishes_what_the_statement_names
 }

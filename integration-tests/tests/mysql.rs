@@ -4,12 +4,15 @@ use handfast::id::{BranchId, Incarnation};
 use handfast::mysql_async::prelude::Queryable;
 use handfast::mysql_async::{Conn, Row};
 use handfast::participant::mysql::{Mysql, MysqlBranch};
-use handfast::participant::{BeginOptions, Branch, Evidence, Isolation, Participant, Question, Registration, Sighted};
-use handfast::protocol::{Finish, Vote};
+use handfast::participant::{
+    BeginOptions, Branch, Evidence, Isolation, Participant, Prunable, Question, Registration, Sighted,
+};
+use handfast::protocol::{Finish, Resolution, Vote};
 use handfast::{Error, ErrorKind};
 use integration_tests::conformance::mysql::{connect, database, lent, try_mysql};
-use integration_tests::conformance::{assert_answer, eventually, registration, writer};
+use integration_tests::conformance::{assert_answer, cases, eventually, registration, writer};
 use integration_tests::each_mysql;
+use integration_tests::proxy::Proxy;
 use integration_tests::servers::{self, Flavor, Server};
 use std::cell::Cell;
 use std::time::Duration;
@@ -446,6 +449,62 @@ each_mysql! {
         assert_eq!(bench.rows().await, [1]);
     }
 
+    /// D2: the same lie as the answer to a rollback: who still holds the place of the witness is not gone.
+    async fn an_ok_with_a_held_witness_is_no_rollback(flavor) {
+        let server = servers::start(flavor).await;
+        let bench = Bench::on(&server).await;
+        let Registration { node, incarnation, .. } = bench.registration;
+        let id = handfast::id::TransactionId { node, incarnation, sequence: 77 }.branch(0, 0);
+        let witness = format!("INSERT INTO handfast_witness VALUES ({}, 77, 0, 'decided')", incarnation.to_sql());
+        let mut conn = prepare_by_hand(&bench, &id.xid_sql(), &["INSERT INTO data VALUES (1, 0)", &witness]).await;
+        conn.reset().await.unwrap();
+        let answers = std::sync::Mutex::new(Vec::new());
+        bench.mysql.finish_all(&[(id, Resolution::RollBack)], &|_, answer| answers.lock().unwrap().push(answer)).await;
+        let answer = answers.into_inner().unwrap().pop().unwrap();
+        if flavor == Flavor::MySql {
+            assert_answer(&answer, Finish::Done);
+        } else {
+            assert_answer(&answer, Finish::Unknown);
+            assert!(answer.cause.unwrap().chain().contains("witness"));
+            assert_eq!(bench.ask(&id, Question::Fence).await, Evidence::Blocked);
+            server.kill().await.unwrap();
+            server.restart().await.unwrap();
+            assert!(bench.is_listed(&id).await, "it comes back");
+            assert_answer(&bench.mysql.roll_back(&id).await, Finish::Done);
+        }
+        assert_eq!(bench.ask(&id, Question::Fence).await, Evidence::Never);
+        assert_eq!(bench.rows().await, [0; 0]);
+    }
+
+    /// A recovery of many branches costs no question per branch, and on MariaDB no wait per branch.
+    async fn many_branches_cost_few_round_trips(flavor) {
+        const BRANCHES: usize = 100;
+        let server = servers::shared(flavor).await;
+        let dead = Bench::with(server, "pool_size = 4").await;
+        let mut work = Vec::new();
+        for row in 0..BRANCHES {
+            let mut branch = dead.begin().await;
+            insert(&*branch, row.try_into().unwrap()).await.unwrap();
+            assert_answer(&branch.prepare().await, Vote::Prepared);
+            let resolution = if row % 2 == 0 { Resolution::Commit } else { Resolution::RollBack };
+            work.push((branch.id(), resolution));
+        }
+        let proxy = Proxy::start(server).await;
+        let url = proxy.url(dead.url.rsplit('/').next().unwrap());
+        let live = Bench::at(url, "pool_size = 1", registration(0)).await;
+        assert!(live.mysql.end_sessions(0, &[dead.registration.incarnation]).await.unwrap() <= 8);
+        let before = proxy.messages().len();
+        let since = std::time::Instant::now();
+        live.mysql.finish_all(&work, &|_, answer| assert_answer(&answer, Finish::Done)).await;
+        let messages = proxy.messages().split_off(before);
+        println!("{flavor:?}: {} messages, {:?}", messages.len(), since.elapsed());
+        let texts: Vec<_> = messages.iter().map(|message| &*message.text).filter(|text| !text.is_empty()).collect();
+        assert_eq!(texts.len(), BRANCHES.div_ceil(32), "{texts:?}");
+        let statements: usize = texts.iter().map(|text| text.split("; ").count()).sum();
+        assert_eq!(statements, BRANCHES * if flavor == Flavor::MySql { 1 } else { 2 });
+        assert_eq!(live.rows().await.len(), BRANCHES / 2);
+    }
+
     /// D29: MySQL demands a privilege to see prepared branches, MariaDB does not: the message has the statement.
     async fn the_right_to_recover_is_checked(flavor) {
         let server = servers::shared(flavor).await;
@@ -707,6 +766,71 @@ each_mysql! {
         let place = format!("at 127.0.0.1:{}/", server.port());
         assert!(shown.starts_with(title) && shown.contains(&place), "{shown}");
         assert!(shown.contains(&format!("{title} {} ", server.installation().version())), "{shown}");
+    }
+
+    /// A black hole in the network of the resolver's connection.
+    async fn a_half_open_lease(flavor) {
+        let server = servers::shared(flavor).await;
+        let proxy = Proxy::start(server).await;
+        let database = database(server).await;
+        let lines = "[recovery]\nstatement_timeout = \"3s\"";
+        let through = try_mysql("orders", &proxy.url(&database), lines).unwrap();
+        let rival = try_mysql("orders", &server.url(&database), lines).unwrap();
+        cases::a_half_open_lease_is_taken_over(&proxy, &through, &rival).await;
+    }
+
+    /// Witnesses that are inserted and not prepared yet are neither waited for nor pruned.
+    async fn pruning_waits_for_nobody_at_work(flavor) {
+        let bench = Bench::shared(flavor).await;
+        let Registration { incarnation, participant, .. } = bench.registration;
+        let key = |sequence: i64| format!("({}, {sequence}, 0, 'decided')", incarnation.to_sql());
+        let mut admin = bench.admin().await;
+        admin.query_drop(format!("INSERT INTO handfast_witness VALUES {}, {}", key(1), key(2))).await.unwrap();
+        let mut at_work = bench.begin().await;
+        lent(&*at_work).await.query_drop(format!("INSERT INTO handfast_witness VALUES {}", key(50))).await.unwrap();
+        let prunable = Prunable::Witnesses { incarnation, participant, below: 100 };
+        assert!(!bench.mysql.prune(prunable).await.unwrap());
+        let count = "SELECT COUNT(*) FROM handfast_witness";
+        assert_eq!(bench.numbers(count).await, [0]);
+        assert_answer(&at_work.prepare().await, Vote::Prepared);
+        assert!(!bench.mysql.prune(prunable).await.unwrap());
+        assert_answer(&at_work.commit().await, Finish::Done);
+        assert_eq!(bench.numbers(count).await, [2], "its own witness and the one by hand");
+    }
+
+    /// Nobody who inserts at the right edge, or between, waits for a pruning that is under way.
+    async fn pruning_holds_nobody_up(flavor) {
+        let bench = Bench::shared(flavor).await;
+        let Registration { incarnation, participant, .. } = bench.registration;
+        let key = |sequence: i64| format!("({}, {sequence}, 0, 'decided')", incarnation.to_sql());
+        let mut admin = bench.admin().await;
+        let rows: Vec<_> = [101, 103, 105].map(key).into();
+        admin.query_drop(format!("INSERT INTO handfast_witness VALUES {}", rows.join(", "))).await.unwrap();
+        admin.query_drop("BEGIN").await.unwrap();
+        let whole_key = |sequence: i64| {
+            let of = incarnation.to_sql();
+            format!("SELECT * FROM handfast_witness WHERE (incarnation, sequence, branch) = ({of}, {sequence}, 0) FOR UPDATE")
+        };
+        admin.query_drop(whole_key(105)).await.unwrap();
+        let mut other = bench.admin().await;
+        other.query_drop("SET SESSION innodb_lock_wait_timeout = 30").await.unwrap();
+        let pruning = bench.mysql.prune(Prunable::Witnesses { incarnation, participant, below: 1000 });
+        let inserting = async {
+            // It has locked the first and waits for the last.
+            eventually("under way", async || {
+                bench.admin().await.query_drop(format!("{} NOWAIT", whole_key(101))).await.is_err()
+            })
+            .await;
+            for sequence in [106, 104, 102, 100, 2000] {
+                other.query_drop(format!("INSERT INTO handfast_witness VALUES {}", key(sequence))).await.unwrap();
+            }
+        };
+        tokio::select! {
+            biased;
+            () = inserting => {}
+            pruned = pruning => panic!("{pruned:?} before others could insert"),
+        }
+        admin.query_drop("ROLLBACK").await.unwrap();
     }
 
     /// Statements that an XA transaction cannot hold fail with the server's own words (D44).

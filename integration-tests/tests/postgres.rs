@@ -3,11 +3,15 @@
 use handfast::ErrorKind;
 use handfast::config::Config;
 use handfast::participant::postgres::Postgres;
-use handfast::participant::{BeginOptions, Branch, Evidence, Isolation, Participant, Question, Sighted};
-use handfast::protocol::{Finish, Vote};
-use integration_tests::conformance::{
-    Bench, Harness, PostgresHarness, Setup, assert_answer, eventually, lent, postgres_at, reader, registration, writer,
+use handfast::participant::{
+    BeginOptions, Branch, Claim, Evidence, Isolation, Participant, Prunable, Question, Registration, Sighted,
 };
+use handfast::protocol::{Finish, Resolution, Vote};
+use integration_tests::conformance::{
+    Bench, Harness, PostgresHarness, Setup, assert_answer, cases, eventually, lent, postgres_at, reader, registration,
+    writer,
+};
+use integration_tests::proxy::Proxy;
 use integration_tests::servers::{self, Flavor, Server};
 use std::time::{Duration, Instant};
 
@@ -38,6 +42,8 @@ async fn own_server(settings: &[(&str, &str)]) -> &'static Server {
     let options = settings.iter().fold(servers::options(), |options, (name, value)| options.with(name, value));
     Box::leak(Box::new(servers::start_with(Flavor::Postgres, options).await))
 }
+
+const ADVISORY: &str = "SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()";
 
 async fn exec(branch: &dyn Branch, sql: &str) {
     lent(branch).borrow().unwrap().batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
@@ -103,7 +109,7 @@ on_postgres! {
             assert_eq!(value(&*branch, "SELECT current_setting('application_name')").await, name);
             assert_ne!(value(&*branch, "SELECT current_setting('work_mem')").await, "77kB");
             assert_eq!(value(&*branch, "SELECT current_setting('statement_timeout')").await, "0");
-            assert_eq!(value(&*branch, "SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory'").await, "0");
+            assert_eq!(value(&*branch, ADVISORY).await, "0");
             assert_answer(&branch.roll_back().await, Finish::Done);
         }
     }
@@ -209,27 +215,29 @@ on_postgres! {
         let app = servers::unique("app");
         let url = role(&harness, &app).await;
         let participant = postgres_at("bench", &url, "");
-        let error = participant.register(&registration(0)).await.unwrap_err();
+        let registration = registration(0);
+        let error = participant.register(&registration).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Setup, "{}", error.chain());
         assert!(error.to_string().contains("CREATE TABLE IF NOT EXISTS \"public\".\"handfast_witness\""), "{error}");
         assert!(error.to_string().contains(&participant.setup_sql()), "{error}");
 
         postgres_at("owner", &harness.url(), "").init().await.unwrap();
         harness.sql(&format!("GRANT SELECT ON handfast_witness, handfast_incarnation TO {app}")).await;
-        let error = participant.register(&registration(0)).await.unwrap_err();
+        let error = participant.register(&registration).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Setup, "{}", error.chain());
 
         harness.sql(&participant.setup_sql()).await;
-        let bench = Bench::registered(&harness, Box::new(participant), registration(0)).await;
+        let bench = Bench::registered(&harness, Box::new(participant), registration).await;
         assert_answer(&bench.begin_and_write(1, 10).await.commit_one_phase().await, Finish::Done);
     }
 
     async fn tables_live_in_the_schema_asked_for(harness) {
         let participant = postgres_at("bench", &harness.url(), "schema = \"my \\\"own\\\"\"");
-        let error = participant.register(&registration(0)).await.unwrap_err();
+        let registration = registration(0);
+        let error = participant.register(&registration).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Setup, "{}", error.chain());
         harness.sql(&participant.setup_sql().replace("\"postgres\"", "current_user")).await;
-        let bench = Bench::registered(&harness, Box::new(participant), registration(0)).await;
+        let bench = Bench::registered(&harness, Box::new(participant), registration).await;
         let mut branch = bench.begin_and_write(1, 10).await;
         assert_answer(&branch.prepare().await, Vote::Prepared);
         assert_answer(&branch.commit().await, Finish::Done);
@@ -301,6 +309,97 @@ on_postgres! {
         assert_answer(&answer, Finish::Unknown);
         assert!(refused(answer.cause.unwrap().kind()));
         assert!(harness.finish_by_hand(&id, false).await, "it was touched");
+    }
+
+    /// A connection that is lost in the middle of many: what was answered counts, what was under way is lost, and of the
+    /// rest nothing is told.
+    async fn a_connection_lost_among_many(harness) {
+        let server = own_server(&[("max_prepared_transactions", "200")]).await;
+        let harness_of_its_own = PostgresHarness::on(server).await;
+        drop(harness);
+        let harness = harness_of_its_own;
+        let dead = Bench::new(&harness).await;
+        let mut work = Vec::new();
+        for row in 0..130 {
+            let mut branch = dead.begin_and_write(row, 10).await;
+            assert_answer(&branch.prepare().await, Vote::Prepared);
+            work.push((branch.id(), Resolution::Commit));
+        }
+        let proxy = Proxy::start(server).await;
+        let through = postgres_at("bench", &proxy.url(harness.url().rsplit('/').next().unwrap()), "");
+        let live = Bench::registered(&harness, Box::new(through), registration(0)).await;
+        let rule = proxy.on("COMMIT PREPARED").nth(70).cut();
+        let told = std::sync::Mutex::new(Vec::new());
+        live.participant.finish_all(&work, &|place, answer| told.lock().unwrap().push((place, answer))).await;
+        rule.fired().await;
+        let told = told.into_inner().unwrap();
+        assert!(told.iter().map(|(place, _)| *place).eq(0..128), "{told:?}");
+        for (place, answer) in &told {
+            assert_eq!(answer.is_lost(), answer.value == Finish::Unknown, "{place}");
+            assert!(*place >= 64 || answer.value == Finish::Done, "{place}");
+            assert!(*place < 69 || answer.value == Finish::Unknown, "{place}");
+        }
+        // The server may still be at what it was sent.
+        eventually("finished", async || {
+            let listed = dead.listed().await;
+            let left: Vec<_> = work.iter().copied().filter(|(id, _)| listed.contains(id)).collect();
+            live.participant.finish_all(&left, &|_, _| {}).await;
+            listed.is_empty()
+        })
+        .await;
+        for row in 0..130 {
+            assert_eq!(harness.value(row).await, Some(10));
+        }
+    }
+
+    async fn a_half_open_lease(harness) {
+        let server = servers::shared(Flavor::Postgres).await;
+        let proxy = Proxy::start(server).await;
+        let database = harness.url().rsplit('/').next().unwrap().to_owned();
+        let lines = "[recovery]\nstatement_timeout = \"2s\"";
+        let through = postgres_at("bench", &proxy.url(&database), lines);
+        let rival = postgres_at("bench", &harness.url(), lines);
+        cases::a_half_open_lease_is_taken_over(&proxy, &through, &rival).await;
+    }
+
+    /// A connection that the server has ended is seen to be gone, without asking.
+    async fn a_killed_resolver_has_lost_its_lease(harness) {
+        let bench = Bench::new(&harness).await;
+        assert!(harness.end_resolver(&*bench.participant, bench.registration.claim()).await);
+        eventually("lost", async || !bench.participant.holds()).await;
+        bench.participant.hold(bench.registration.claim()).await.unwrap();
+        assert!(bench.participant.holds());
+    }
+
+    /// An account that may not see other accounts' sessions names the holder all the same.
+    async fn an_ordinary_role_names_the_holder(harness) {
+        let first = Bench::new(&harness).await;
+        let app = servers::unique("app");
+        let url = role(&harness, &app).await;
+        let second = postgres_at("bench", &url, "");
+        harness.sql(&second.setup_sql()).await;
+        let claim = first.registration.claim();
+        let error = second.hold(Claim { incarnation: registration(0).incarnation, ..claim }).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused, "{}", error.chain());
+        assert!(error.chain().contains(&claim.incarnation.to_string()), "{}", error.chain());
+    }
+
+    /// Witnesses that are inserted and not prepared yet are neither waited for nor pruned.
+    async fn pruning_waits_for_nobody_at_work(harness) {
+        let bench = Bench::new(&harness).await;
+        let key = |sequence: i64| format!("({}, {sequence}, 0, 'decided')", bench.registration.incarnation.to_sql());
+        harness.sql(&format!("INSERT INTO handfast_witness VALUES {}, {}", key(1), key(2))).await;
+        let mut at_work = bench.begin().await;
+        exec(&*at_work, &format!("INSERT INTO handfast_witness VALUES {}", key(50))).await;
+        let Registration { incarnation, participant, .. } = bench.registration;
+        let prunable = Prunable::Witnesses { incarnation, participant, below: 100 };
+        assert!(!bench.participant.prune(prunable).await.unwrap());
+        let count = "SELECT count(*) FROM handfast_witness";
+        assert_eq!(harness.sql(count).await.as_deref(), Some("0"));
+        assert_answer(&at_work.prepare().await, Vote::Prepared);
+        assert!(!bench.participant.prune(prunable).await.unwrap());
+        assert_answer(&at_work.commit().await, Finish::Done);
+        assert_eq!(harness.sql(count).await.as_deref(), Some("2"), "its own witness and the one by hand");
     }
 
     async fn a_server_is_described(harness) {

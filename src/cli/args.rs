@@ -1,9 +1,13 @@
 //! The command line.
 
 use super::demo::application::ApplicationArgs;
-use crate::id::{BranchId, ParseIdError, TransactionId};
+use crate::id::{BranchId, ParseIdError, ParticipantName, TransactionId};
+use crate::protocol::Resolution;
 use clap::{Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use humantime_serde::re::humantime::parse_duration;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// One atomic transaction over PostgreSQL and MySQL/MariaDB: the tool for whoever is on duty after a crash.
 #[derive(Debug, Parser)]
@@ -50,8 +54,27 @@ pub enum Command {
     #[command(hide = true)]
     DemoApplication(ApplicationArgs),
 
+    /// Checks every prerequisite of this machine and of every participant, and says what mends it.
+    Doctor {
+        /// Show what is good as well.
+        #[arg(long)]
+        all: bool,
+    },
+
     /// Shows what is in doubt or prepared, ours and foreign; read-only, works beside a running application.
-    List,
+    List {
+        /// Ends with 3 also when anything at all, a running application's work or others', has been prepared for longer
+        /// than this: `5m`. For monitoring.
+        #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+        older_than: Option<Duration>,
+    },
+
+    /// Tells all about one transaction: what happened, what recovery will do and why, the statements to do it by hand.
+    Explain {
+        /// The id of a transaction or of one of its branches, also as a server lists it.
+        #[arg(value_name = "ID")]
+        what: String,
+    },
 
     /// Settles what a stopped application left: commits what was decided, rolls back the rest.
     Recover {
@@ -67,7 +90,56 @@ pub enum Command {
         id: TransactionId,
     },
 
-    /// Reads the journal; never writes.
+    /// Decides about a transaction whose decision was lost with the journal, or part of it.
+    #[command(group = clap::ArgGroup::new("resolution").required(true))]
+    Resolve {
+        /// The transaction's id, or the id of one of its branches.
+        #[arg(value_parser = transaction_id)]
+        id: TransactionId,
+        /// Commit what is prepared of it, now and whenever a participant comes back.
+        #[arg(long, group = "resolution")]
+        commit: bool,
+        /// Roll back what is prepared of it, now and whenever a participant comes back.
+        #[arg(long, group = "resolution")]
+        rollback: bool,
+        /// Why, for whoever reads the journal later.
+        #[arg(long, value_name = "TEXT", value_parser = reason)]
+        reason: String,
+    },
+
+    /// Closes the record of a damaged transaction that a person has dealt with.
+    Forget {
+        /// The transaction's id, or the id of one of its branches.
+        #[arg(value_parser = transaction_id)]
+        id: TransactionId,
+        /// Why, for whoever reads the journal later.
+        #[arg(long, value_name = "TEXT", value_parser = reason)]
+        reason: String,
+        /// Yes, the rows were compared and are right now.
+        #[arg(long, required = true)]
+        yes: bool,
+    },
+
+    /// Accepts the server that is found under a participant's name, after a failover or a restore.
+    Adopt {
+        /// The participant's name.
+        participant: ParticipantName,
+        /// Why, for whoever reads the journal later.
+        #[arg(long, value_name = "TEXT", value_parser = reason)]
+        reason: String,
+        /// Only give up what the former server held: there is no other server.
+        #[arg(long)]
+        gone: bool,
+    },
+
+    /// Waits until nothing at all is prepared on any participant: the moment for backups and new replicas.
+    Drain {
+        /// How long to wait for that.
+        #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
+        wait: Duration,
+    },
+
+    /// Reads the journal, or repairs it.
     Journal {
         /// What to do with it.
         #[command(subcommand)]
@@ -81,6 +153,19 @@ pub enum Command {
         print: bool,
     },
 
+    /// Prints the completions of a shell, always as text.
+    Completions {
+        /// Which shell.
+        shell: Shell,
+    },
+
+    /// Prints the manual page, always as text.
+    Man {
+        /// Write the pages of all commands into this directory instead.
+        #[arg(long, value_name = "DIR")]
+        directory: Option<PathBuf>,
+    },
+
     /// Runs throwaway servers and prints their URLs, until Ctrl-C.
     #[command(hide = true)]
     Servers(ServerArgs),
@@ -89,10 +174,19 @@ pub enum Command {
 /// `handfast journal`
 #[derive(Debug, Subcommand)]
 pub enum JournalCommand {
-    /// Checks every byte.
+    /// Checks every byte; never writes.
     Verify,
-    /// Prints every record.
+    /// Prints every record; never writes.
     Dump,
+    /// Makes a corrupt journal usable again from what can be read, and keeps a copy of every file.
+    Repair {
+        /// Why: kept in the journal for ever.
+        #[arg(long, value_name = "TEXT", value_parser = reason)]
+        reason: String,
+        /// Do it; without this, only show what would be done.
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 /// Where the servers of `demo` and `servers` come from.
@@ -123,11 +217,26 @@ pub struct DemoArgs {
     pub seed: Option<u64>,
 }
 
+/// Words that say something.
+fn reason(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("say why: it is kept for whoever asks later".into()),
+        text => Ok(text.to_owned()),
+    }
+}
+
 /// A transaction's id, or that of the transaction that a branch belongs to: whoever is on duty has the latter from
 /// `pg_prepared_xacts`.
 fn transaction_id(text: &str) -> Result<TransactionId, ParseIdError> {
     let branch: Result<BranchId, _> = text.parse();
     branch.map(|branch| branch.transaction).or_else(|_| text.parse())
+}
+
+impl Command {
+    /// What `resolve` was told to do.
+    pub fn resolution(commit: bool) -> Resolution {
+        if commit { Resolution::Commit } else { Resolution::RollBack }
+    }
 }
 
 #[cfg(test)]
@@ -169,9 +278,16 @@ mod tests {
 
     #[test]
     fn wrong_usage_ends_with_2() {
-        for line in
-            ["handfast", "handfast frobnicate", "handfast outcome 12", "handfast demo --seconds 0", "handfast journal"]
-        {
+        for line in [
+            "handfast",
+            "handfast frobnicate",
+            "handfast outcome 12",
+            "handfast demo --seconds 0",
+            "handfast journal",
+            "handfast journal repair",
+            "handfast journal repair --yes",
+            "handfast journal repair --reason ",
+        ] {
             assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
         }
         let text = parse("handfast outcome 12").unwrap_err().to_string();
@@ -179,9 +295,64 @@ mod tests {
     }
 
     #[test]
+    fn what_is_done_by_hand_needs_a_reason_and_is_said_in_full() {
+        let id = "hf1.orders.9f3c2a7b11d0e842.1042";
+        let wrong = [
+            format!("resolve {id} --commit"),
+            format!("resolve {id} --commit --reason="),
+            format!("resolve {id} --reason=tested"),
+            format!("resolve {id} --commit --rollback --reason=tested"),
+            format!("forget {id} --reason=tested"),
+            format!("forget {id} --yes"),
+            String::from("adopt ledger"),
+            String::from("adopt Ledger --reason=tested"),
+        ];
+        for line in wrong {
+            assert_eq!(parse(&format!("handfast {line}")).unwrap_err().exit_code(), 2, "{line}");
+        }
+        let blank = Args::try_parse_from(["handfast", "adopt", "ledger", "--reason", " \t"]).unwrap_err();
+        assert!(blank.to_string().contains("say why"), "{blank}");
+        let Command::Resolve { commit: false, rollback: true, reason, .. } =
+            parse(&format!("handfast resolve {id} --rollback --reason=tested")).unwrap().command
+        else {
+            panic!("a rollback was asked for");
+        };
+        assert_eq!(reason, "tested");
+        assert!(parse(&format!("handfast forget {id} --reason=tested --yes")).is_ok());
+        assert!(parse("handfast adopt ledger --gone --reason=tested").is_ok());
+    }
+
+    #[test]
+    fn times_have_units() {
+        let Command::Drain { wait } = parse("handfast drain").unwrap().command else { panic!("drain was asked for") };
+        assert_eq!(wait, Duration::from_secs(30));
+        let Command::List { older_than } = parse("handfast list --older-than 5m").unwrap().command else {
+            panic!("the list was asked for");
+        };
+        assert_eq!(older_than, Some(Duration::from_secs(300)));
+        assert_eq!(parse("handfast drain --wait 30").unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
     fn help_tells_the_exit_codes() {
         let help = Args::command().render_long_help().to_string();
-        for word in ["demo", "list", "recover", "outcome", "journal", "init", "a person is needed"] {
+        for word in [
+            "demo",
+            "doctor",
+            "list",
+            "explain",
+            "recover",
+            "resolve",
+            "forget",
+            "adopt",
+            "drain",
+            "completions",
+            "man",
+            "outcome",
+            "journal",
+            "init",
+            "a person is needed",
+        ] {
             assert!(help.contains(word), "{word} in {help}");
         }
         assert!(!help.contains("  servers"), "{help}");

@@ -1,35 +1,52 @@
-//! `handfast journal verify|dump`: reads the journal, beside a running application or without one; never writes.
+//! `handfast journal verify|dump|repair`: how the journal is, beside a running application or without one; and the way
+//! out when it is corrupt. Only `repair --yes` writes.
 
 use super::args::{Format, JournalCommand};
 use super::exit::Exit;
 use super::output::Output;
 use crate::config::JournalConfig;
 use crate::error::Result;
+use crate::id::{Incarnation, TransactionId};
 use crate::journal::format::Entry;
-use crate::journal::{self, Offline, OfflineEntry, Verdict};
+use crate::journal::{self, LeftOut, Offline, OfflineEntry, Repaired, Verdict};
 use crate::protocol::{Absence, Record, Remark, Resolution};
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Reads the journal and tells how it is.
+/// So many transactions are named of each kind; `dump` has all.
+const NAMED: usize = 20;
+
+/// Reads the journal and tells how it is, or repairs it.
 ///
 /// # Errors
-/// When there is none, or it cannot be read at all.
+/// When there is none, or it cannot be read at all; of a repair, when it is sound or in use.
 pub fn run(config: &JournalConfig, command: JournalCommand, output: &mut Output) -> Result<Exit> {
+    match command {
+        JournalCommand::Verify => read(config, false, output),
+        JournalCommand::Dump => read(config, true, output),
+        JournalCommand::Repair { reason, yes } => repair(config, &reason, yes, output),
+    }
+}
+
+fn read(config: &JournalConfig, dump: bool, output: &mut Output) -> Result<Exit> {
     let found = journal::read(&config.directory)?;
     let exit = if matches!(found.verdict, Verdict::Corrupt(_)) { Exit::Corrupt } else { Exit::Clean };
-    let entries = match command {
-        JournalCommand::Verify => None,
-        JournalCommand::Dump => Some(&found.entries),
-    };
+    let entries = dump.then_some(&found.entries);
+    let concerned = (exit == Exit::Corrupt).then(|| Concerned::of(&found));
     match output.format() {
-        Format::Text => output.text(&text(&found, &config.directory, entries)),
-        Format::Json => output.json(&object(&found, exit, entries)),
+        Format::Text => output.text(&text(&found, &config.directory, entries, concerned.as_ref())),
+        Format::Json => output.json(&object(&found, exit, entries, concerned.as_ref())),
     }
     Ok(exit)
 }
 
-fn text(found: &Offline, directory: &Path, entries: Option<&Vec<OfflineEntry>>) -> String {
+fn text(
+    found: &Offline,
+    directory: &Path,
+    entries: Option<&Vec<OfflineEntry>>,
+    concerned: Option<&Concerned>,
+) -> String {
     let mut text = String::new();
     for entry in entries.into_iter().flatten() {
         text += &format!("{}:{:<8} {:<8} {}\n", entry.file, entry.offset, standing(entry), describe(&entry.entry));
@@ -38,12 +55,178 @@ fn text(found: &Offline, directory: &Path, entries: Option<&Vec<OfflineEntry>>) 
     let openings = count(found.image.incarnations().len() as u64, "opening");
     let commits = count(found.image.committed_count(), "commit");
     let open = count(found.image.open_decisions().len() as u64, "open decision");
-    text += &format!("journal {id} in {}: {openings}, {commits}, {open}\n", directory.display());
+    let scope = if concerned.is_some() { ", up to the damage" } else { "" };
+    text += &format!("journal {id} in {}: {openings}, {commits}, {open}{scope}\n", directory.display());
     if !found.in_doubt.is_empty() {
         let records = count(found.in_doubt.len() as u64, "record");
         text += &format!("{records} beyond the last synced mark: opening the journal makes that durable\n");
     }
-    text + &verdict(&found.verdict) + "\n"
+    text + &verdict(&found.verdict) + "\n" + &concerned.map_or_else(String::new, Concerned::text)
+}
+
+/// What the unreadable part of a corrupt journal may concern, as far as the rest can tell.
+#[derive(Debug, Default)]
+struct Concerned {
+    /// Openings of which something may be missing, with the highest sequence that the rest knows of.
+    incarnations: BTreeMap<Incarnation, u64>,
+    /// Decided, and not known to be carried out: the record that says so may be the one that is missing.
+    open: BTreeSet<TransactionId>,
+    /// Named by records behind the damage.
+    behind: BTreeSet<TransactionId>,
+}
+
+impl Concerned {
+    fn of(found: &Offline) -> Self {
+        let mut concerned = Self::default();
+        let unsettled = found.image.unsettled().map(|opened| opened.incarnation);
+        concerned.incarnations =
+            unsettled.chain(found.latest_incarnation).map(|incarnation| (incarnation, 0)).collect();
+        concerned.open = found.image.open_decisions().map(|decision| decision.transaction).collect();
+        for entry in &found.entries {
+            concerned.add(entry);
+        }
+        // What `init` or a repair made is no opening.
+        concerned.incarnations.remove(&Incarnation(0));
+        concerned
+    }
+
+    fn add(&mut self, entry: &OfflineEntry) {
+        let about = transaction(&entry.entry);
+        let named = match &entry.entry {
+            Entry::Outcomes(chunk) => Some((chunk.incarnation, chunk.committed.max().unwrap_or(0))),
+            _ => about.map(|id| (id.incarnation, id.sequence)),
+        };
+        if let Some((incarnation, sequence)) = named
+            && (entry.salvaged || self.incarnations.contains_key(&incarnation))
+        {
+            let highest = self.incarnations.entry(incarnation).or_default();
+            *highest = (*highest).max(sequence);
+        }
+        if !entry.salvaged {
+            return;
+        }
+        self.behind.extend(about);
+        match &entry.entry {
+            Entry::Record(Record::Done(id)) => drop(self.open.remove(id)),
+            Entry::Record(Record::Commit(decision)) => drop(self.open.insert(decision.transaction)),
+            Entry::Record(Record::Incarnation(opened)) => {
+                self.incarnations.entry(opened.incarnation).or_default();
+            }
+            _ => {}
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::from("what cannot be read may concern\n");
+        for (incarnation, highest) in &self.incarnations {
+            let known = if *highest > 0 { format!("; known up to sequence {highest}") } else { String::new() };
+            text += &format!("  any transaction of opening {incarnation}{known}\n");
+        }
+        if self.incarnations.is_empty() {
+            text += "  any transaction of any opening: none can be read\n";
+        }
+        text += &listed("decided, not known to be done:", &self.open);
+        text += &listed("named behind the damage:", &self.behind);
+        text + "touch no prepared branch and delete nothing: docs/recovery.md tells how to go on\n"
+    }
+
+    fn object(&self) -> Value {
+        let openings = self.incarnations.iter();
+        let openings = openings.map(|(id, highest)| json!({ "incarnation": id.to_string(), "known_up_to": highest }));
+        let ids = |ids: &BTreeSet<TransactionId>| ids.iter().map(ToString::to_string).collect::<Vec<_>>();
+        json!({
+            "openings": openings.collect::<Vec<_>>(),
+            "open": ids(&self.open),
+            "behind": ids(&self.behind),
+            "manual": "docs/recovery.md",
+        })
+    }
+}
+
+fn listed(heading: &str, ids: &BTreeSet<TransactionId>) -> String {
+    if ids.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("  {heading}\n");
+    ids.iter().take(NAMED).for_each(|id| text += &format!("    {id}\n"));
+    if ids.len() > NAMED {
+        text += &format!("    and {} more: `handfast journal dump` has all\n", ids.len() - NAMED);
+    }
+    text
+}
+
+/// The transaction that an entry is about.
+fn transaction(entry: &Entry) -> Option<TransactionId> {
+    match entry {
+        Entry::Record(Record::Commit(decision)) => Some(decision.transaction),
+        Entry::Record(Record::Damaged(damage)) => Some(damage.transaction),
+        Entry::Record(
+            Record::Done(id)
+            | Record::OnePhase(id)
+            | Record::Witnessed(id)
+            | Record::Resolved(id, ..)
+            | Record::Forgotten(id, _),
+        )
+        | Entry::Payload(id, _) => Some(*id),
+        _ => None,
+    }
+}
+
+fn repair(config: &JournalConfig, reason: &str, yes: bool, output: &mut Output) -> Result<Exit> {
+    let remark = journal::remark(reason)?;
+    let repaired = if yes { journal::repair(config, remark) } else { journal::plan_repair(config, remark) }?;
+    match output.format() {
+        Format::Text => output.text(&repair_text(&repaired, &config.directory)),
+        Format::Json => output.json(&repair_object(&repaired, &config.directory)),
+    }
+    Ok(Exit::Clean)
+}
+
+fn repair_text(repaired: &Repaired, directory: &Path) -> String {
+    let done = repaired.copy.is_some();
+    let mut text = format!("journal {} in {}\n", repaired.journal, directory.display());
+    for damage in &repaired.damage {
+        text += &format!("damaged: {damage}\n");
+    }
+    text += &format!("{} {}\n", if done { "kept:" } else { "can be kept:" }, count(repaired.kept as u64, "record"));
+    for left in &repaired.left_out {
+        text += &format!("left out: {}:{} {}: {}\n", left.file, left.offset, describe(&left.entry), left.why);
+    }
+    for incarnation in &repaired.incomplete {
+        let guessed = if repaired.guessed.contains(incarnation) { " (its own record is lost)" } else { "" };
+        text += &format!("incomplete: opening {incarnation}{guessed}: no record of its transactions means nothing\n");
+    }
+    match &repaired.copy {
+        Some(copy) => {
+            text += &format!("every file was copied as it was to {}\n", directory.join(copy).display());
+            text += "repaired. Next: `handfast list` shows what is prepared and undecided,\n\
+                     `handfast resolve` takes a decision; docs/recovery.md says on what grounds\n";
+        }
+        None => {
+            text += "nothing was changed: the same with --yes copies every file, then repairs\n";
+        }
+    }
+    text
+}
+
+fn repair_object(repaired: &Repaired, directory: &Path) -> Value {
+    let left = |left: &LeftOut| json!({ "file": left.file, "offset": left.offset, "entry": describe(&left.entry), "why": left.why });
+    let ids = |ids: &[Incarnation]| ids.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let damage = repaired.damage.iter();
+    let damage = damage.map(|one| json!({ "file": one.file, "offset": one.offset, "why": one.why }));
+    json!({
+        "schema": 1,
+        "status": Exit::Clean.as_str(),
+        "journal": repaired.journal.to_string(),
+        "repaired": repaired.copy.is_some(),
+        "copy": repaired.copy.as_ref().map(|copy| directory.join(copy).display().to_string()),
+        "damage": damage.collect::<Vec<_>>(),
+        "kept": repaired.kept,
+        "left_out": repaired.left_out.iter().map(left).collect::<Vec<_>>(),
+        "incomplete": ids(&repaired.incomplete),
+        "guessed": ids(&repaired.guessed),
+        "next": ["handfast list", "handfast resolve"],
+    })
 }
 
 fn count(number: u64, of: &str) -> String {
@@ -129,7 +312,7 @@ fn by_hand(remark: &Remark) -> String {
     format!("on {} at {at}: {}", remark.host, remark.reason)
 }
 
-fn object(found: &Offline, exit: Exit, entries: Option<&Vec<OfflineEntry>>) -> Value {
+fn object(found: &Offline, exit: Exit, entries: Option<&Vec<OfflineEntry>>, concerned: Option<&Concerned>) -> Value {
     let entries = entries.map(|entries| {
         let entry = |entry: &OfflineEntry| {
             json!({
@@ -152,6 +335,7 @@ fn object(found: &Offline, exit: Exit, entries: Option<&Vec<OfflineEntry>>) -> V
         "open_decisions": found.image.open_decisions().map(|open| open.transaction.to_string()).collect::<Vec<_>>(),
         "beyond_synced_mark": found.in_doubt.len(),
         "verdict": verdict(&found.verdict),
+        "may_concern": concerned.map(Concerned::object),
         "entries": entries,
     })
 }

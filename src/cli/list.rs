@@ -1,22 +1,97 @@
-//! `handfast list`, and `recover --dry-run`: what is in doubt or prepared, and what recovery would do. Changes nothing.
+//! `handfast list` and `handfast recover --dry-run`: what is there, and what recovery would do. Changes nothing.
 
 use super::exit::Exit;
 use super::output::Output;
-use super::report::Report;
+use super::report::{EarlierOpening, Facts, Report, gid};
 use crate::Config;
 use crate::error::Result;
-use crate::resolver::Resolver;
+use crate::id::ParticipantName;
+use crate::protocol::recovery::{Action, Plan, Sighting};
+use crate::resolver::{Resolver, View};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::sleep;
 
-/// Looks and reports, beside a running application or without one.
+/// What is still prepared after this pause is nobody's traffic.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
+
+/// Looks and reports, beside a running application or without one; with `older_than`, nothing is clean while anything has
+/// been prepared for longer.
 ///
 /// # Errors
 /// When the journal cannot be read.
-pub async fn run(config: Config, output: &mut Output) -> Result<Exit> {
+pub async fn run(config: Config, older_than: Option<Duration>, output: &mut Output) -> Result<Exit> {
     let resolver = Resolver::read(config)?;
     let mut view = resolver.observe().await;
     let plan = resolver.examine(&mut view).await;
-    let report = Report::of_look(&view, &plan).in_use_by(resolver.holder());
+    let facts = facts(&resolver, &view).await;
+    let mut report =
+        Report::of_look(&view, &plan, &facts).in_use_by(resolver.holder()).and_unsettled(unasked(&resolver));
+    if let Some(threshold) = older_than {
+        report = report.and_older(threshold, older(&resolver, &view, &plan, &facts, threshold).await);
+    }
     output.report(&report);
+    let status = report.status;
+    drop(report);
     resolver.close().await?;
-    Ok(report.status)
+    Ok(status)
+}
+
+/// What is known of the branches besides: ages, and who waits.
+pub(super) async fn facts(resolver: &Resolver, view: &View) -> Facts {
+    let mut facts = Facts::default();
+    facts.add_all(view);
+    resolver.image(|image| {
+        image.incarnations().for_each(|opened| facts.opened(opened.incarnation, opened.opened_at_ms));
+    });
+    facts.ask_who_waits(resolver.participants(), view).await;
+    facts
+}
+
+/// The earlier openings that nobody has settled yet. Each leaves one, well ended or not, until the next opening has asked
+/// for it: so this alone says nothing bad.
+fn unasked(resolver: &Resolver) -> Vec<EarlierOpening> {
+    let mut all: Vec<_> = resolver.image(|image| image.unsettled().map(EarlierOpening::unasked).collect());
+    all.sort_by_key(|one| one.opened_at_ms);
+    if resolver.holder().is_some() {
+        // The one at work.
+        all.pop();
+    }
+    all
+}
+
+/// How many branches have been prepared for longer than this. A branch that nobody can date is one when it is still there
+/// after a moment, unless a running application is at work on it.
+async fn older(resolver: &Resolver, view: &View, plan: &Plan, facts: &Facts, than: Duration) -> usize {
+    let live: BTreeSet<_> = plan.branches().filter(|one| one.action == Action::Leave).map(|one| one.id).collect();
+    let (mut known, mut undated) = (0, BTreeSet::new());
+    for branch in plan.branches().filter(|one| one.sighting == Sighting::Listed) {
+        let is_young = || facts.age_at_most(&branch.id).is_some_and(|at_most| at_most <= than.as_secs());
+        match facts.age(branch.participant, &branch.id.to_string()) {
+            Some(age) => known += usize::from(age > than.as_secs()),
+            None if live.contains(&branch.id) || is_young() => {}
+            None => drop(undated.insert((branch.participant, branch.id.to_string()))),
+        }
+    }
+    for one in view.foreigners() {
+        let is_young = || one.registered.as_ref().is_some_and(|opened| opened.age <= than);
+        match one.age {
+            Some(age) => known += usize::from(age > than),
+            None if is_young() => {}
+            None => drop(undated.insert((one.participant, one.gid.clone()))),
+        }
+    }
+    if undated.is_empty() {
+        return known;
+    }
+    sleep(SECOND_LOOK).await;
+    let still = listed(&resolver.observe().await);
+    known + undated.intersection(&still).count()
+}
+
+fn listed(view: &View) -> BTreeSet<(ParticipantName, String)> {
+    let of = |seen: &crate::resolver::Seen| {
+        seen.sightings.iter().map(|sighting| (seen.name, gid(&sighting.branch))).collect::<Vec<_>>()
+    };
+    view.participants.iter().flat_map(of).collect()
 }

@@ -4,11 +4,16 @@
 //! how things stand is an [`exit::Exit`], which becomes the exit code. No command waits without end, but `servers`.
 
 pub mod args;
+mod by_hand;
 pub mod demo;
+mod doctor;
+mod drain;
 pub mod exit;
+mod explain;
 mod init;
 mod journal;
 mod list;
+mod manual;
 mod outcome;
 mod output;
 mod recover;
@@ -50,8 +55,21 @@ async fn run(args: Args, output: &mut Output) -> Result<Exit> {
     match args.command {
         Command::Demo(demo) => demo::run(&demo, output).await,
         Command::DemoApplication(application) => demo::application::run(config()?, application).await,
-        Command::List | Command::Recover { dry_run: true } => list::run(config()?, output).await,
+        Command::Doctor { all } => doctor::run(&config()?, all, output).await,
+        Command::List { older_than } => list::run(config()?, older_than, output).await,
+        Command::Recover { dry_run: true } => list::run(config()?, None, output).await,
         Command::Recover { dry_run: false } => recover::run(config()?, output).await,
+        Command::Drain { wait } => drain::run(config()?, wait, output).await,
+        Command::Explain { what } => explain::run(config()?, &what, output).await,
+        Command::Resolve { id, commit, reason, .. } => {
+            by_hand::resolve(config()?, id, Command::resolution(commit), &reason, output).await
+        }
+        Command::Forget { id, reason, .. } => by_hand::forget(config()?, id, &reason, output).await,
+        Command::Adopt { participant, reason, gone } => {
+            by_hand::adopt(config()?, participant, &reason, gone, output).await
+        }
+        Command::Completions { shell } => Ok(manual::completions(shell, output)),
+        Command::Man { directory } => manual::pages(directory.as_deref(), output),
         Command::Outcome { id } => outcome::run(config()?, id, output).await,
         Command::Journal { command } => journal::run(&config()?.journal, command, output),
         Command::Init { print } => init::run(&config()?, print, output).await,

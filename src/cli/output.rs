@@ -2,8 +2,8 @@
 
 use super::args::Format;
 use super::exit::Exit;
-use super::report::Report;
-use std::io::{self, Write};
+use super::report::{Report, Style, paragraph};
+use std::io::{self, BufWriter, Write};
 
 /// The command's stdout. Who closes it early (`handfast list | head -1`) has seen enough: that is no failure.
 #[derive(Debug)]
@@ -23,18 +23,29 @@ impl Output {
         self.format
     }
 
-    /// Prints a report in the form asked for.
-    pub fn report(&mut self, report: &Report) {
-        let mut bytes = Vec::new();
-        let written = match self.format {
-            Format::Text => report.write_text(&mut bytes),
-            Format::Json => report.write_json(&mut bytes),
-        };
-        self.put(written.map(|()| bytes));
+    /// Prints a report in the form asked for, as it is made: it may be long.
+    pub fn report(&mut self, report: &Report<'_>) {
+        let format = self.format;
+        self.write(|out| match format {
+            Format::Text => report.write_text(Style::of_stdout(), out),
+            Format::Json => report.write_json(out),
+        });
+    }
+
+    /// Prints what is known of a transaction, in words of its own where it is text.
+    pub fn explanation(
+        &mut self,
+        report: &Report<'_>,
+        text: impl FnOnce(&Report<'_>, &mut dyn Write) -> io::Result<()>,
+    ) {
+        match self.format {
+            Format::Text => self.write(|out| text(report, out)),
+            Format::Json => self.report(report),
+        }
     }
 
     /// Prints what a transaction's outcome is: the word, or the object.
-    pub fn outcome(&mut self, report: &Report) {
+    pub fn outcome(&mut self, report: &Report<'_>) {
         match self.format {
             Format::Text => self.text(&format!("{}\n", report.outcome())),
             Format::Json => self.report(report),
@@ -43,19 +54,26 @@ impl Output {
 
     /// Prints a JSON object.
     pub fn json(&mut self, value: &impl serde::Serialize) {
-        let bytes = serde_json::to_vec_pretty(value).map_err(io::Error::from);
-        self.put(bytes.map(|bytes| [&bytes[..], b"\n"].concat()));
+        self.write(|out| {
+            serde_json::to_writer_pretty(&mut *out, value)?;
+            writeln!(out)
+        });
     }
 
     /// Prints lines of text.
     pub fn text(&mut self, text: &str) {
-        self.put(Ok(text.as_bytes().to_vec()));
+        self.write(|out| out.write_all(text.as_bytes()));
     }
 
-    fn put(&mut self, bytes: io::Result<Vec<u8>>) {
+    /// Prints a sentence, broken between words.
+    pub fn paragraph(&mut self, text: &str) {
+        self.write(|out| paragraph(text, out));
+    }
+
+    fn write(&mut self, print: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
         self.wrote = true;
-        let mut stdout = io::stdout().lock();
-        let written = bytes.and_then(|bytes| stdout.write_all(&bytes)).and_then(|()| stdout.flush());
+        let mut stdout = BufWriter::new(io::stdout().lock());
+        let written = print(&mut stdout).and_then(|()| stdout.flush());
         if let Err(error) = written
             && error.kind() != io::ErrorKind::BrokenPipe
         {

@@ -4,11 +4,14 @@
 //! One that cannot be reached when the bridge opens is registered later, by the first call or resolver's pass that
 //! finds it; until then transactions that do not need it go on.
 
+use super::lease::Lease;
+use super::vet::{Objection, orphans, vet};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName};
 use crate::journal::Journal;
-use crate::participant::{Participant, Registration};
+use crate::participant::{Claim, Participant, Registration};
 use crate::protocol::{ParticipantRecord, Record};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// One participant of a bridge.
@@ -18,6 +21,9 @@ pub(crate) struct Member {
     pub number: u16,
     pub participant: Arc<dyn Participant>,
     standing: Mutex<Standing>,
+    /// Whether nothing speaks against using it with this journal.
+    vetted: AtomicBool,
+    pub(super) lease: Lease,
     /// Held while registering, so that it happens once.
     registering: tokio::sync::Mutex<()>,
 }
@@ -37,6 +43,8 @@ impl Member {
             number,
             participant,
             standing: Mutex::new(standing),
+            vetted: AtomicBool::new(false),
+            lease: Lease::default(),
             registering: tokio::sync::Mutex::new(()),
         }
     }
@@ -57,9 +65,30 @@ impl Member {
         }
     }
 
-    /// The lineage of the data there, after registering this incarnation where that has not been done yet.
-    /// Cancel safe: a registration that was cut off is made again.
-    pub async fn ready(&self, journal: &Journal, registration: &Registration) -> Result<Lineage> {
+    /// Looks whether anything speaks against using it, where that has not been done yet. Nothing is written there but the
+    /// lease. Cancel safe.
+    pub async fn vet(&self, journal: &Journal, claim: Claim) -> Result<(), Objection> {
+        let _once = self.registering.lock().await;
+        self.vet_once(journal, claim).await
+    }
+
+    async fn vet_once(&self, journal: &Journal, claim: Claim) -> Result<(), Objection> {
+        if self.vetted.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let vetted = vet(&*self.participant, journal, claim).await;
+        let registered = vetted.map_err(|objection| match objection {
+            Objection::Stale(error) => Objection::Stale(self.cannot(error)),
+            Objection::Other(error) => Objection::Other(self.cannot(error)),
+        })?;
+        orphans(&*self.participant, journal, claim.node, &registered).await.map_err(|error| self.cannot(error))?;
+        self.vetted.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The lineage of the data there, after vetting it and registering this incarnation where that has not been done
+    /// yet. Cancel safe: a registration that was cut off is made again.
+    pub async fn ready(&self, journal: &Journal, registration: &Registration) -> Result<Lineage, Objection> {
         if let Standing::Ready(lineage) = self.standing() {
             return Ok(lineage);
         }
@@ -67,17 +96,17 @@ impl Member {
         if let Standing::Ready(lineage) = self.standing() {
             return Ok(lineage);
         }
-        match self.register(journal, registration).await {
-            Ok(lineage) => {
-                self.set(Standing::Ready(lineage));
-                Ok(lineage)
-            }
-            Err(error) => {
-                let error = error.at(self.name);
-                self.set(Standing::Not { kind: error.kind(), cause: error.chain().into() });
-                Err(error)
-            }
-        }
+        self.vet_once(journal, registration.claim()).await?;
+        let lineage = self.register(journal, registration).await.map_err(|error| self.cannot(error))?;
+        self.set(Standing::Ready(lineage));
+        Ok(lineage)
+    }
+
+    /// Remembers why it cannot be used.
+    fn cannot(&self, error: Error) -> Error {
+        let error = error.at(self.name);
+        self.set(Standing::Not { kind: error.kind(), cause: error.chain().into() });
+        error
     }
 
     async fn register(&self, journal: &Journal, registration: &Registration) -> Result<Lineage> {

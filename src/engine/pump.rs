@@ -4,14 +4,16 @@
 //! All that a coordinator asks for runs at once on this task; there is no order to keep here, since a coordinator
 //! never asks for what depends on an answer that it has not heard.
 
-use super::{Engine, after};
+use super::{Engine, after, now_ms};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName, TransactionId};
 use crate::participant::{Answer, BoxFuture, Branch};
-use crate::protocol::{self, Acknowledge, Coordinator, Finish, Input, Outcome, Output, Record, Vote};
+use crate::protocol::{
+    self, Acknowledge, Coordinator, DamageRecord, DamagedBranch, Finish, Input, Outcome, Output, Record, Vote,
+};
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
@@ -56,8 +58,47 @@ enum Event {
     Voted(BranchId, Option<Box<dyn Branch>>, Answer<Vote>),
     Finished(BranchId, Option<Box<dyn Branch>>, Answer<Finish>),
     Appended(Result<(), Error>),
+    /// Damage was written down, or could not be.
+    Remembered(Result<(), Error>),
     /// The request was given up and its session closed.
     GivenUp,
+    /// All leases are held again: the commit that was asked for can begin.
+    Held,
+}
+
+/// A transaction whose pump has not come to its end. Dropped so, by a panic in it or in a participant, its outcome is
+/// not known: it is in doubt, and the resolver finds out, like what became of it after a crash.
+struct Unfinished {
+    engine: Arc<Engine>,
+    sequence: u64,
+    /// The journal has its decision, or will have it.
+    handed_out: bool,
+    is_over: bool,
+}
+
+impl Unfinished {
+    fn new(job: &Job) -> Self {
+        Self { engine: job.engine.clone(), sequence: job.id.sequence, handed_out: false, is_over: false }
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let (engine, sequence, handed_out) = (self.engine.clone(), self.sequence, self.handed_out);
+        tracing::error!(id = %engine.id(sequence), "the task that ends it is gone, by a bug or with its runtime: the transaction is in doubt");
+        self.engine.runtime.spawn(async move {
+            if handed_out {
+                // While its decision is on its way nothing may be rolled back. Afterwards it is in the journal, or the
+                // journal has failed and says so.
+                let _ = engine.journal.flush().await;
+            }
+            engine.live.end(sequence, Outcome::InDoubt, Vec::new());
+            engine.kick_resolver();
+        });
+    }
 }
 
 struct Pump {
@@ -65,6 +106,12 @@ struct Pump {
     id: TransactionId,
     coordinator: Coordinator,
     sessions: BTreeMap<BranchId, (ParticipantName, Session)>,
+    /// Those of the sessions.
+    participants: Vec<ParticipantName>,
+    /// Whose votes are out.
+    voting: BTreeSet<BranchId>,
+    /// The commit that waits for leases.
+    held_back: Option<AbortHandle>,
     requests: FuturesUnordered<BoxFuture<'static, Event>>,
     answer: Option<oneshot::Sender<Verdict>>,
     outcome: Option<Outcome>,
@@ -74,12 +121,16 @@ struct Pump {
     left: Vec<BranchId>,
     /// When to abort, before the decision; when to stop waiting for phase two, after it.
     timer: Option<Instant>,
+    /// The last to be dropped: should the pump meet a bug, its sessions are closed first.
+    unfinished: Unfinished,
 }
 
 /// Ends a transaction: commits it, or rolls it back when `input` says so. Answers through `answer` as soon as the
 /// outcome is certain, and goes on until every branch is finished or left to the resolver.
 pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>) {
+    let unfinished = Unfinished::new(&job);
     let infos = job.enlisted.iter().map(|enlisted| enlisted.info).collect();
+    let participants = job.enlisted.iter().map(|enlisted| enlisted.info.participant).collect();
     let sessions =
         job.enlisted.into_iter().map(|e| (e.info.id, (e.info.participant, Session::Idle(e.branch)))).collect();
     let mut pump = Pump {
@@ -87,6 +138,9 @@ pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>
         engine: job.engine,
         id: job.id,
         sessions,
+        participants,
+        voting: BTreeSet::new(),
+        held_back: None,
         requests: FuturesUnordered::new(),
         answer: Some(answer),
         outcome: None,
@@ -94,8 +148,9 @@ pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>
         pending: BTreeMap::new(),
         left: Vec::new(),
         timer: (input == Input::Commit).then_some(job.deadline),
+        unfinished,
     };
-    pump.tell(input);
+    pump.begin(input);
     while let Some(event) = pump.next().await {
         pump.hear(event);
     }
@@ -103,6 +158,24 @@ pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>
 }
 
 impl Pump {
+    /// Nothing is asked of a branch whose participant may be somebody else's by now.
+    fn begin(&mut self, input: Input) {
+        if input != Input::Commit || self.engine.holds(&self.participants) {
+            return self.tell(input);
+        }
+        let held = self.held();
+        let (handle, registration) = AbortHandle::new_pair();
+        let held = Abortable::new(held, registration);
+        self.held_back = Some(handle);
+        self.requests.push(Box::pin(async move { held.await.map_or(Event::GivenUp, |()| Event::Held) }));
+    }
+
+    /// Waits until all leases are held.
+    fn held(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (engine, participants) = (self.engine.clone(), self.participants.clone());
+        async move { engine.held(&participants).await }
+    }
+
     /// The next event; `None` when nothing is under way any more.
     async fn next(&mut self) -> Option<Event> {
         loop {
@@ -119,6 +192,10 @@ impl Pump {
         if self.pending.is_empty() {
             self.causes
                 .push(Error::new(ErrorKind::TimedOut, "the transaction's deadline passed before it was decided"));
+            self.causes.extend(self.engine.why_not_held(&self.participants));
+            if let Some(waiting) = self.held_back.take() {
+                waiting.abort();
+            }
             self.tell(Input::Abort);
         } else {
             // Decided: the outcome cannot change, only the wait for it to be readable everywhere ends.
@@ -128,7 +205,17 @@ impl Pump {
 
     fn hear(&mut self, event: Event) {
         match event {
+            Event::Voted(id, Some(branch), answer) if self.is_held_back(id, answer.value) => {
+                let (_, session) = self.sessions.get_mut(&id).expect("requests are made for known branches");
+                *session = Session::Idle(branch);
+                let held = self.held();
+                self.request(id, |branch| async move {
+                    held.await;
+                    Event::Voted(id, Some(branch), answer)
+                });
+            }
             Event::Voted(id, branch, answer) => {
+                self.voting.remove(&id);
                 self.returned(id, branch, answer.cause);
                 self.tell(Input::Voted(id, answer.value));
             }
@@ -144,8 +231,24 @@ impl Pump {
                 self.causes.push(error);
                 self.tell(Input::AppendFailed);
             }
+            Event::Remembered(written) => {
+                self.causes.extend(written.err());
+                self.tell(Input::Remembered);
+            }
             Event::GivenUp => {}
+            Event::Held => {
+                self.held_back = None;
+                self.begin(Input::Commit);
+            }
         }
+    }
+
+    /// The last vote decides: not while somebody else may have a participant of this transaction. The deadline leaves
+    /// its branch to recovery, should it pass meanwhile.
+    fn is_held_back(&self, id: BranchId, vote: Vote) -> bool {
+        let is_last = self.voting.iter().eq([&id]);
+        let decides = is_last && self.outcome.is_none() && matches!(vote, Vote::Prepared | Vote::ReadOnly);
+        decides && !self.engine.holds(&self.participants)
     }
 
     /// A request has ended, and its session came back or was closed.
@@ -169,14 +272,8 @@ impl Pump {
 
     fn carry_out(&mut self, output: Output) {
         match output {
-            Output::Prepare(id) => self.request(id, |mut branch| async move {
-                let answer = branch.prepare().await;
-                Event::Voted(id, Some(branch), answer)
-            }),
-            Output::EndReadOnly(id) => self.request(id, |mut branch| async move {
-                let answer = branch.end_read_only().await;
-                Event::Voted(id, Some(branch), answer)
-            }),
+            Output::Prepare(id) => self.vote(id, |branch| branch.prepare()),
+            Output::EndReadOnly(id) => self.vote(id, |branch| branch.end_read_only()),
             Output::CommitOnePhase(id) => {
                 // Sent, it cannot be called back: its own answer decides, not the clock.
                 self.timer = None;
@@ -185,6 +282,7 @@ impl Pump {
             Output::Commit(id) => self.finish(id, |branch| branch.commit()),
             Output::RollBack(id) => self.finish(id, |branch| branch.roll_back()),
             Output::Append(record) => self.append(record),
+            Output::Damage(branch) => self.remember(branch),
             Output::Note(record) => self.engine.journal.note(record),
             Output::Leave(id) => self.leave(id),
             Output::Answer(outcome) => self.answer(outcome),
@@ -204,6 +302,14 @@ impl Pump {
         };
         let work = Abortable::new(work(branch), registration);
         self.requests.push(Box::pin(async move { work.await.unwrap_or(Event::GivenUp) }));
+    }
+
+    fn vote(&mut self, id: BranchId, how: fn(&mut dyn Branch) -> BoxFuture<'_, Answer<Vote>>) {
+        self.voting.insert(id);
+        self.request(id, move |mut branch| async move {
+            let answer = how(&mut *branch).await;
+            Event::Voted(id, Some(branch), answer)
+        });
     }
 
     /// Starts the end of a branch. One that does not answer within the resolver's patience is the resolver's, which
@@ -227,8 +333,16 @@ impl Pump {
         self.pending = decision.branches.iter().map(|branch| (branch.id, branch.participant)).collect();
         // From here on nothing can abort.
         self.timer = None;
+        self.unfinished.handed_out = true;
         let engine = self.engine.clone();
         self.requests.push(Box::pin(async move { Event::Appended(engine.journal.append(record).await) }));
+    }
+
+    fn remember(&mut self, branch: DamagedBranch) {
+        let record = DamageRecord { transaction: self.id, branches: vec![branch], found_at_ms: now_ms() };
+        let engine = self.engine.clone();
+        self.requests
+            .push(Box::pin(async move { Event::Remembered(engine.journal.append(Record::Damaged(record)).await) }));
     }
 
     fn leave(&mut self, id: BranchId) {
@@ -254,7 +368,8 @@ impl Pump {
         let _ = answer.send(verdict);
     }
 
-    fn end(self) {
+    fn end(mut self) {
+        self.unfinished.is_over = true;
         assert!(self.coordinator.is_finished(), "{}: nothing is under way, yet the coordinator waits", self.id);
         let outcome = self.outcome.expect("a finished coordinator has answered");
         let left_some = !self.left.is_empty();

@@ -49,6 +49,11 @@ impl Audit {
         self.incomplete.get(&incarnation)
     }
 
+    /// The incarnations of which records may be missing, known or not.
+    pub fn incompletes(&self) -> impl Iterator<Item = (Incarnation, &Remark)> {
+        self.incomplete.iter().map(|(incarnation, remark)| (*incarnation, remark))
+    }
+
     /// Whether what an incarnation left on a participant is out of reach for good.
     pub fn is_given_up(&self, incarnation: Incarnation, participant: ParticipantName) -> bool {
         self.given_up.contains(&(incarnation, participant))
@@ -81,6 +86,9 @@ impl Audit {
             Record::Forgotten(id, _) if !self.damaged.contains_key(id) => {
                 Err(Impossible(format!("transaction {id} is forgotten and was never damaged")))
             }
+            Record::Resolved(id, ..) if self.forgotten.contains_key(id) => {
+                Err(Impossible(format!("transaction {id} is resolved after a person has dealt with it")))
+            }
             Record::Resolved(id, resolution, _)
                 if self.resolved.get(id).is_some_and(|(other, _)| other != resolution) =>
             {
@@ -101,11 +109,11 @@ impl Audit {
         for (incarnation, participant) in &self.given_up {
             put(Content::Record(&Record::GivenUp(*incarnation, *participant)));
         }
-        for (id, (resolution, remark)) in &self.resolved {
-            put(Content::Record(&Record::Resolved(*id, *resolution, remark.clone())));
-        }
         for record in self.damaged.values() {
             put(Content::Record(&Record::Damaged(record.clone())));
+        }
+        for (id, (resolution, remark)) in &self.resolved {
+            put(Content::Record(&Record::Resolved(*id, *resolution, remark.clone())));
         }
         for (id, remark) in &self.forgotten {
             put(Content::Record(&Record::Forgotten(*id, remark.clone())));

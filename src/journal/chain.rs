@@ -48,15 +48,15 @@ pub struct Damage {
 }
 
 impl Damage {
-    fn new(file: &str, offset: u64, why: impl Into<String>) -> Self {
+    pub(super) fn new(file: &str, offset: u64, why: impl Into<String>) -> Self {
         Self { file: file.into(), offset, why: why.into() }
     }
 
     /// The error for whoever needed the journal whole.
     pub(crate) fn error(&self, journal: &str) -> Error {
         let text = format!(
-            "journal {journal} is corrupt in {self}; no branch was touched: restore the directory, or see what \
-             `handfast journal dump` can still read"
+            "journal {journal} is corrupt in {self}; no branch was touched: see what `handfast journal dump` can still \
+             read, and docs/recovery.md for the way out"
         );
         Error::new(ErrorKind::Corrupt, text)
     }
@@ -189,7 +189,7 @@ fn read_link(storage: &dyn Storage, listing: &Listing, sequence: u64) -> Result<
     })
 }
 
-fn too_new(storage: &dyn Storage, file: &str, what: &str) -> Error {
+pub(super) fn too_new(storage: &dyn Storage, file: &str, what: &str) -> Error {
     let text = format!("journal {}, {file}: {what}: use the version that wrote it, or a later one", storage.name());
     Error::new(ErrorKind::Refused, text)
 }

@@ -8,12 +8,11 @@
 //! once, since losing it costs work and not truth, and rides with the next batch.
 
 use super::format::{self, Content};
+use super::in_flight::InFlight;
 use super::outcomes::Image;
 use super::writer::{Writer, snapshot};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::TransactionId;
-use crate::protocol::{CommitRecord, Record};
-use std::collections::HashSet;
+use crate::protocol::Record;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -27,17 +26,25 @@ const SPACE_RETRY: Duration = Duration::from_millis(500);
 
 /// A record on its way to the disk.
 struct Request {
-    record: Record,
+    /// None where somebody only waits for all that came before.
+    record: Option<Arc<Record>>,
     /// Who waits for it; nobody for a noted one, whose record is in the image already.
     waiter: Option<oneshot::Sender<bool>>,
+}
+
+impl Request {
+    /// The record that the image does not know yet.
+    fn forced(&self) -> Option<&Arc<Record>> {
+        self.record.as_ref().filter(|_| self.waiter.is_some())
+    }
 }
 
 struct State {
     queue: Vec<Request>,
     /// How many in the queue are waited for.
     forced: usize,
-    /// The transactions that a queued or half-written record ends: the image does not know them yet.
-    in_flight: HashSet<TransactionId>,
+    /// The records that are waited for: the image does not know them yet.
+    in_flight: InFlight,
     /// When the first noted record in the queue came.
     noted_at: Option<Instant>,
     image: Image,
@@ -50,21 +57,15 @@ struct State {
 
 impl State {
     /// Whether a record can follow those in the image and those on their way.
-    fn check(&self, record: &Record) -> Result<(), String> {
-        match ended_by(record) {
-            Some(id) if self.in_flight.contains(&id) => Err(format!("transaction {id} is being decided already")),
-            _ => self.image.check(record).map_err(|impossible| impossible.to_string()),
-        }
+    fn check(&self, record: &Record, noted: bool) -> Result<(), String> {
+        self.in_flight.check(&self.image, record, noted).map_err(|impossible| impossible.to_string())
     }
-}
 
-/// The transaction that commits by this record.
-fn ended_by(record: &Record) -> Option<TransactionId> {
-    match record {
-        Record::Commit(CommitRecord { transaction: id, .. }) | Record::OnePhase(id) | Record::Witnessed(id) => {
-            Some(*id)
-        }
-        _ => None,
+    fn push(&mut self, record: Option<Arc<Record>>) -> oneshot::Receiver<bool> {
+        let (waiter, answer) = oneshot::channel();
+        self.queue.push(Request { record, waiter: Some(waiter) });
+        self.forced += 1;
+        answer
     }
 }
 
@@ -86,7 +87,7 @@ impl Shared {
         let state = State {
             queue: Vec::new(),
             forced: 0,
-            in_flight: HashSet::new(),
+            in_flight: InFlight::default(),
             noted_at: None,
             image,
             failure: None,
@@ -132,27 +133,38 @@ impl Shared {
     pub fn append(&self, record: Record) -> Result<oneshot::Receiver<bool>> {
         format::check(&record)
             .map_err(|why| Error::new(ErrorKind::Refused, format!("journal {}: {why}", self.name)))?;
-        let (waiter, answer) = oneshot::channel();
-        let mut state = self.state();
+        let mut state = self.writable()?;
+        if let Err(why) = state.check(&record, false) {
+            drop(state);
+            panic!("a record contradicts the journal: {why}");
+        }
+        let record = Arc::new(record);
+        state.in_flight.add(&record);
+        let answer = state.push(Some(record));
+        drop(state);
+        self.wake.notify_one();
+        Ok(answer)
+    }
+
+    /// Lets the thread write what is queued, and tell when that is durable.
+    pub fn flush(&self) -> Result<oneshot::Receiver<bool>> {
+        let answer = self.writable()?.push(None);
+        self.wake.notify_one();
+        Ok(answer)
+    }
+
+    fn writable(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.state();
         if let Some(cause) = &state.failure {
             return Err(self.failed(cause));
         }
         if state.closing {
             return Err(Error::new(ErrorKind::Closed, format!("journal {} is closed", self.name)));
         }
-        if let Err(why) = state.check(&record) {
-            drop(state);
-            panic!("a record contradicts the journal: {why}");
-        }
-        state.in_flight.extend(ended_by(&record));
-        state.queue.push(Request { record, waiter: Some(waiter) });
-        state.forced += 1;
-        drop(state);
-        self.wake.notify_one();
-        Ok(answer)
+        Ok(state)
     }
 
-    /// Waits for the answer to an append.
+    /// Waits for the answer to an append or a flush.
     pub async fn answer(&self, answer: oneshot::Receiver<bool>) -> Result<()> {
         match answer.await {
             Ok(true) => return Ok(()),
@@ -168,7 +180,7 @@ impl Shared {
     pub fn note(&self, record: Record) {
         assert_eq!(format::check(&record), Ok(()), "a noted record fits the format");
         let mut state = self.state();
-        if let Err(why) = state.check(&record) {
+        if let Err(why) = state.check(&record, true) {
             drop(state);
             panic!("a noted record contradicts the journal: {why}");
         }
@@ -177,7 +189,7 @@ impl Shared {
             return;
         }
         let alone = state.queue.is_empty();
-        state.queue.push(Request { record, waiter: None });
+        state.queue.push(Request { record: Some(Arc::new(record)), waiter: None });
         state.noted_at.get_or_insert_with(Instant::now);
         drop(state);
         if alone {
@@ -329,7 +341,8 @@ impl Committer<'_> {
     /// Puts what fits into the writer's buffer: how many, and the length of the one that did not.
     fn fill(&mut self, batch: &[Request]) -> (usize, Option<usize>) {
         for (index, request) in batch.iter().enumerate() {
-            if let Err(length) = self.writer.put(Content::Record(&request.record)) {
+            let Some(record) = &request.record else { continue };
+            if let Err(length) = self.writer.put(Content::Record(record)) {
                 return (index, Some(length));
             }
         }
@@ -338,7 +351,9 @@ impl Committer<'_> {
 
     /// Makes the buffer durable and answers those whose records are in it.
     fn settle(&mut self, batch: Vec<Request>) -> io::Result<()> {
-        if batch.is_empty() {
+        // Who waits for others alone waits for what is durable already.
+        if batch.iter().all(|request| request.record.is_none()) {
+            answer(batch, true);
             return Ok(());
         }
         let flushed = self.writer.flush();
@@ -347,11 +362,9 @@ impl Committer<'_> {
             return Err(error);
         }
         let mut state = self.shared.state();
-        for request in batch.iter().filter(|request| request.waiter.is_some()) {
-            state.image.apply(&request.record).expect("checked when it was queued");
-            if let Some(id) = ended_by(&request.record) {
-                assert!(state.in_flight.remove(&id), "it was in flight until now");
-            }
+        for record in batch.iter().filter_map(Request::forced) {
+            state.image.apply(record).expect("checked when it was queued");
+            state.in_flight.arrived(record);
         }
         let others_wait = state.forced > 0;
         drop(state);
@@ -371,29 +384,31 @@ impl Committer<'_> {
         result
     }
 
-    /// Goes on in another segment. A snapshot holds the noted records that wait already: they are dropped.
+    /// Goes on in another segment. Where that begins with a snapshot, the noted records that it holds are dropped.
     fn make_room(&mut self, room: usize, batch: &mut Vec<Request>) -> io::Result<()> {
         let result = if self.writer.wants_compaction() { self.compact(room, batch) } else { self.writer.rotate(room) };
         self.told(result)
     }
 
     fn compact(&mut self, room: usize, batch: &mut Vec<Request>) -> io::Result<()> {
-        let mut state = self.shared.state();
+        let state = self.shared.state();
         let snapshot = snapshot(&state.image, self.writer.incarnation(), self.writer.next_sequence());
-        state.queue.retain(|request| request.waiter.is_some());
-        state.noted_at = None;
-        assert_eq!(state.forced, state.queue.len(), "all that is left is waited for");
+        let queued = state.queue.len();
         drop(state);
-        batch.retain(|request| request.waiter.is_some());
-        match self.writer.prepare_compaction(&snapshot, room) {
-            Ok(()) => self.writer.compact(&snapshot, room),
-            Err(error) => {
-                // The snapshot finds no space: go on as long as there are segments. Noted records that were
-                // dropped are in the image, and so in the next snapshot.
-                tracing::warn!(%error, "the journal cannot be compacted");
-                self.writer.rotate(room)
-            }
+        if let Err(error) = self.writer.prepare_compaction(&snapshot, room) {
+            // The snapshot finds no space: go on as long as there are segments.
+            tracing::warn!(%error, "the journal cannot be compacted");
+            return self.writer.rotate(room);
         }
+        self.writer.compact(&snapshot, room)?;
+        // The image held every noted record that had come before it was written, and is durable now.
+        let mut state = self.shared.state();
+        let later = state.queue.split_off(queued);
+        state.queue.retain(|request| request.waiter.is_some());
+        state.noted_at = state.noted_at.filter(|_| later.iter().any(|request| request.waiter.is_none()));
+        state.queue.extend(later);
+        batch.retain(|request| request.waiter.is_some());
+        Ok(())
     }
 
     /// Prepares the next segment ahead of time. Failure is told to those who want to begin something.

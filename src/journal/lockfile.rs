@@ -5,9 +5,11 @@
 //! lie within one disk sector, so that no power loss leaves the promise half overwritten.
 
 use super::storage::StorageFile;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::JournalId;
+use crate::protocol::Remark;
 use std::io;
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The length of the first line.
 pub const PROMISE: usize = 64;
@@ -73,6 +75,20 @@ pub fn write_promise(file: &mut dyn StorageFile, journal: JournalId) -> io::Resu
     assert_eq!(LockText::parse(&line).initialised, Some(journal), "the promise can be read back");
     file.write_at(0, &line)?;
     file.sync()
+}
+
+/// What is done by hand is done now, here, and for a reason.
+///
+/// # Errors
+/// [`ErrorKind::Config`] without a reason.
+pub(crate) fn remark(reason: &str) -> Result<Remark> {
+    let reason = reason.trim().to_owned();
+    if reason.is_empty() {
+        return Err(Error::new(ErrorKind::Config, "what is done by hand needs a reason: it is kept in the journal"));
+    }
+    // For people alone: a clock before 1970 may as well say 1970.
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(Remark { at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX), host: host(), reason })
 }
 
 /// This machine's name, for people.

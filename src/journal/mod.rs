@@ -7,8 +7,9 @@
 //!
 //! A directory with segments and a lock. A segment is a preallocated file of frames; a frame is one entry under a
 //! checksum. What the entries add up to is the [`Image`]: the openings of the journal, the participants, the
-//! decisions that are not known to be carried out everywhere, the outcome of every transaction ever (a bit each), and
-//! the latest payload of each key. A segment may begin with a snapshot of the image, which stands for all before it.
+//! decisions that are not known to be carried out everywhere, the outcome of every transaction ever (a bit each), the
+//! latest payload of each key, and the [`Audit`]: what was found damaged, what persons decided, what is known to be
+//! missing. A segment may begin with a snapshot of the image, which stands for all before it.
 //!
 //! ```text
 //! segment-00000007   header | snapshot | incarnation, commit, done, commit, mark .. | next: 8 | 0 0 0
@@ -25,7 +26,9 @@
 //! | `writer` | append, sync, rotate, compact |
 //! | `committer` | the thread: appends that wait together share one sync |
 //! | `opening` | from a directory to a writer |
-//! | `offline`, `salvage` | reading without lock, beside a running application or after damage |
+//! | `in_flight` | what is queued, and what may follow it |
+//! | `offline` | reading without lock, beside a running application |
+//! | `salvage`, `rebuild`, `repair` | after damage: what can be read, what it adds up to, the way out |
 //! | `storage`, `lockfile` | the only door to the disk, and the lock |
 //!
 //! # What is durable before what
@@ -47,6 +50,9 @@
 //! *The first opening* makes a segment in the same way, and then writes into the lock file that the directory is
 //! initialised. From there on a directory without segments has lost them.
 //!
+//! *A repair* is an opening too: of what can be read of a corrupt journal, which was copied before. Behind a gap a record
+//! still says what it says, and its absence nothing.
+//!
 //! # Invariants
 //!
 //! * **J1** An append is answered `Ok` only when its frame and all frames before it are durable, in a segment whose
@@ -67,8 +73,17 @@
 //!   a payload larger than what is left; then it may be in doubt (J3), never lost after it was acknowledged.
 //! * **J11** Reading never writes, and one process writes at a time.
 //! * **J12** The directory's size is bounded by what the image holds: see the writer's rule for compaction.
-//! * **J13** Only earlier openings are settled, and nothing of one is found to have committed afterwards. (What was
-//!   decided before may still be carried out, and be noted as done.)
+//! * **J13** Only earlier openings are settled, and nothing of one is found to have committed afterwards, neither by a
+//!   record nor by a witness. (What was decided before may still be carried out, and be noted as done.)
+//! * **J14** An opening is called incomplete before anybody can rely on the absence of its records: when it is taken over
+//!   from another journal before it is known, in a repair together with it. It stays so, and is never settled with a
+//!   proof: of its transactions no record means nothing, for ever.
+//! * **J15** What a person decided is the last word on a transaction: nothing is decided behind it, no other person says
+//!   otherwise, and it is never said of one that is known to have committed. A witness may contradict it; that is kept,
+//!   and is damage.
+//! * **J16** The first finding of damage is kept for ever. Forgetting it closes the decision, and hides nothing from
+//!   whoever asks for that transaction.
+//! * **J17** What two have found at once is no contradiction: damage, witnesses, marks and givings-up may be said twice.
 //!
 //! # Caveats
 //!
@@ -82,17 +97,21 @@
 //! * The lock keeps other processes of this machine out, and those of others where the file system's locks reach. It
 //!   does not know of a *copy* of the directory: see the lease and the stale journal in the design, §5.
 //! * Removing the directory with all its contents cannot be told from a first start. The participants' registry can.
-//! * Segments are read whole into memory, one at a time.
+//! * Segments are read whole into memory, one at a time; by a repair all at once.
+//! * A repair cannot know of an opening of which nothing is left. The participants' registries do.
 
 mod audit;
 mod chain;
 mod committer;
 pub mod format;
+mod in_flight;
 mod lockfile;
 mod offline;
 mod opening;
 mod outcomes;
 mod reader;
+mod rebuild;
+mod repair;
 mod salvage;
 mod storage;
 mod writer;
@@ -100,18 +119,20 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use lockfile::host;
+pub(crate) use lockfile::{host, remark};
 
 pub use audit::Audit;
 pub use chain::{Damage, Verdict};
 pub use offline::{Offline, OfflineEntry, read, read_from};
 pub use outcomes::{Image, Impossible};
+pub use rebuild::LeftOut;
+pub use repair::{Repaired, plan_repair, repair, repair_on};
 pub use storage::{FileStorage, LOCK_NAME, Locked, Storage, StorageFile};
 
 use crate::config::JournalConfig;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, JournalId, NodeName, ParticipantName};
-use crate::protocol::{IncarnationRecord, Record};
+use crate::protocol::{IncarnationRecord, Record, Remark};
 use committer::Shared;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -206,14 +227,55 @@ impl Journal {
     /// after [`close`](Self::close).
     ///
     /// # Panics
-    /// On a record that contradicts those before it, or settles this very opening.
+    /// On a record that contradicts those before it, that settles this very opening or calls it incomplete, or that
+    /// takes an incarnation over by itself: see [`take_over`](Self::take_over).
     ///
     /// # Cancel safety
     /// The record is queued at the first poll. Dropping the future afterwards does not take it back.
     pub async fn append(&self, record: Record) -> Result<()> {
-        let own = matches!(record, Record::Settled(incarnation, _) if incarnation == self.incarnation);
-        assert!(!own, "an incarnation that is at work is not settled");
+        let own = match &record {
+            Record::Settled(incarnation, _) | Record::Incomplete(incarnation, _) => *incarnation == self.incarnation,
+            _ => false,
+        };
+        assert!(!own, "an incarnation that is at work is neither settled nor without its records");
+        if let Record::Incarnation(opened) = &record {
+            let marked = self.image(|image| image.audit().incomplete(opened.incarnation).is_some());
+            assert!(marked, "what another opening left is taken over only when it is marked as incomplete, durably");
+        }
         let answer = self.shared.append(record)?;
+        self.shared.answer(answer).await
+    }
+
+    /// Takes over an incarnation that this journal does not know: of a lost journal, or in the lost part of this one.
+    /// Its branches are ours from then on, and of its transactions no record means nothing. Where it is incomplete
+    /// already, and more of its participants are known now, they are added.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append). [`Refused`](crate::ErrorKind::Refused) also when the incarnation is known and its
+    /// records are all here, or its participants are known by other numbers.
+    ///
+    /// # Cancel safety
+    /// As [`append`](Self::append); dropped in the middle it may leave the mark alone, which does no harm.
+    pub async fn take_over(&self, opened: IncarnationRecord, remark: Remark) -> Result<()> {
+        let (incarnation, record) = (opened.incarnation, Record::Incarnation(opened));
+        self.image(|image| image.check(&record)).map_err(|why| Error::new(ErrorKind::Refused, why.to_string()))?;
+        // Never the other way round: a crash in between would leave an incarnation whose records seem to be all here,
+        // and recovery would roll back what its own journal may have decided.
+        self.append(Record::Incomplete(incarnation, remark)).await?;
+        self.append(record).await
+    }
+
+    /// Waits until everything that was appended or noted before this call is durable. Writes nothing of its own: where
+    /// nothing waits to be written, nothing is synced.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Journal`](crate::ErrorKind::Journal) when something of it may not be durable;
+    /// [`Closed`](crate::ErrorKind::Closed) after [`close`](Self::close), which has made it durable itself.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any point: what was on its way stays so.
+    pub async fn flush(&self) -> Result<()> {
+        let answer = self.shared.flush()?;
         self.shared.answer(answer).await
     }
 

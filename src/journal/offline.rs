@@ -174,7 +174,7 @@ impl Offline {
     pub fn is_in_doubt(&self, id: TransactionId) -> bool {
         self.in_doubt.iter().any(|record| match record {
             Record::Commit(decision) => decision.transaction == id,
-            Record::OnePhase(one) | Record::Witnessed(one) => *one == id,
+            Record::OnePhase(one) | Record::Witnessed(one) | Record::Resolved(one, ..) => *one == id,
             _ => false,
         })
     }

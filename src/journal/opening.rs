@@ -35,8 +35,12 @@ pub fn open(storage: Arc<dyn Storage>, segment_bytes: u64, record: IncarnationRe
     let lock = lock(&*storage)?;
     let (listing, links) = examine(&*storage)?;
     let mut image = replay(&*storage, &links)?;
-    image.apply(&record).map_err(|error| Error::new(ErrorKind::Refused, error.to_string()))?;
-    begin(storage, segment_bytes, incarnation, image, &listing, lock)
+    if image.knows(incarnation) || image.audit().incomplete(incarnation).is_some() {
+        let text = format!("journal {}: incarnation {incarnation} is opened a second time", storage.name());
+        return Err(Error::new(ErrorKind::Refused, text));
+    }
+    image.apply(&record).expect("nothing is known of it");
+    begin(storage, segment_bytes, incarnation, next_sequence(&listing), image, &listing, lock)
 }
 
 /// Makes an empty journal if there is none.
@@ -51,7 +55,7 @@ pub fn create_if_absent(storage: Arc<dyn Storage>, segment_bytes: u64) -> Result
     }
     let listing = Listing::read(&*storage)?;
     let image = Image::new(new_id()?);
-    let mut opened = begin(storage, segment_bytes, Incarnation(0), image, &listing, lock)?;
+    let mut opened = begin(storage, segment_bytes, Incarnation(0), next_sequence(&listing), image, &listing, lock)?;
     opened.writer.finish().map_err(|error| unwritable(&opened.name, error))?;
     Ok(opened.image.journal())
 }
@@ -86,7 +90,8 @@ pub fn create_directory(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-fn lock(storage: &dyn Storage) -> Result<Box<dyn StorageFile>> {
+/// Takes the lock, and tells in its file who has it.
+pub fn lock(storage: &dyn Storage) -> Result<Box<dyn StorageFile>> {
     let name = storage.name();
     match storage.lock() {
         Ok(Locked::Held(mut lock)) => {
@@ -94,14 +99,17 @@ fn lock(storage: &dyn Storage) -> Result<Box<dyn StorageFile>> {
             write_holder(&mut *lock).map_err(|error| unwritable(&name, error))?;
             Ok(lock)
         }
-        Ok(Locked::Busy) => {
-            let holder = read_lock(storage)?;
-            let text =
-                format!("journal {name} is in use by {}: stop it, or give each its own directory", holder.holder());
-            Err(Error::new(ErrorKind::Refused, text))
-        }
+        Ok(Locked::Busy) => Err(busy(storage)?),
         Err(error) => Err(unwritable(&name, error)),
     }
+}
+
+/// The error for a journal that somebody else has, with the holder's name.
+pub fn busy(storage: &dyn Storage) -> Result<Error> {
+    let holder = read_lock(storage)?;
+    let text =
+        format!("journal {} is in use by {}: stop it, or give each its own directory", storage.name(), holder.holder());
+    Ok(Error::new(ErrorKind::Refused, text))
 }
 
 /// The segments that count; none if there never was a journal.
@@ -129,11 +137,17 @@ fn replay(storage: &dyn Storage, links: &[Link]) -> Result<Image> {
     Ok(image)
 }
 
-/// Writes the image as the beginning of the next segment; then, and only then, removes what it was read from.
-fn begin(
+fn next_sequence(listing: &Listing) -> u64 {
+    listing.segments.last().map_or(1, |last| last + 1)
+}
+
+/// Writes the image as the beginning of a segment behind all others; then, and only then, removes what it was read
+/// from.
+pub fn begin(
     storage: Arc<dyn Storage>,
     segment_bytes: u64,
     incarnation: Incarnation,
+    sequence: u64,
     image: Image,
     listing: &Listing,
     mut lock: Box<dyn StorageFile>,
@@ -143,7 +157,6 @@ fn begin(
     for file in &listing.temporary {
         storage.remove(file).map_err(failed)?;
     }
-    let sequence = listing.segments.last().map_or(1, |last| last + 1);
     let snapshot = snapshot(&image, incarnation, sequence);
     let old = listing.segments.clone();
     let mut writer = Writer::begin(Arc::clone(&storage), segment_bytes, &snapshot, old).map_err(failed)?;
@@ -155,7 +168,8 @@ fn begin(
     Ok(Opened { name, image, writer, lock })
 }
 
-fn new_id() -> Result<JournalId> {
+/// A new journal's identity.
+pub fn new_id() -> Result<JournalId> {
     let mut bits = [0; 8];
     getrandom::fill(&mut bits).map_err(|error| {
         Error::new(ErrorKind::Journal, "no random number for a new journal's identity").because(error.to_string())
@@ -167,7 +181,8 @@ fn corrupt(storage: &dyn Storage, damage: &Damage) -> Error {
     damage.error(&storage.name())
 }
 
-fn unwritable(name: &str, error: io::Error) -> Error {
+/// The error for a directory that cannot be written.
+pub fn unwritable(name: &str, error: io::Error) -> Error {
     let (kind, cure) = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => (ErrorKind::Journal, "free space on its disk"),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {

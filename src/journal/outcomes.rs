@@ -141,10 +141,7 @@ impl Image {
     pub fn apply(&mut self, record: &Record) -> Result<(), Impossible> {
         self.check(record)?;
         match record {
-            Record::Incarnation(record) => {
-                let replaced = self.incarnations.insert(record.incarnation, record.clone());
-                assert!(replaced.is_none(), "an incarnation opens once");
-            }
+            Record::Incarnation(record) => self.apply_incarnation(record),
             Record::Participant(record) => {
                 self.participants.insert(record.name, record.clone());
             }
@@ -154,7 +151,8 @@ impl Image {
             Record::OnePhase(id) | Record::Witnessed(id) => self.set_committed(*id),
             // Two passes may have come to the same end at once.
             Record::Settled(incarnation, absence) => {
-                self.outcomes.entry(*incarnation).or_default().settled.get_or_insert(*absence);
+                let absence = self.absence(*incarnation, *absence);
+                self.outcomes.entry(*incarnation).or_default().settled.get_or_insert(absence);
             }
             Record::Forgotten(id, _) => {
                 self.audit.apply(record);
@@ -176,10 +174,8 @@ impl Image {
         let impossible = |what: String| Err(Impossible(what));
         self.audit.check(record)?;
         match record {
-            Record::Incarnation(record) if self.knows(record.incarnation) => {
-                impossible(format!("incarnation {} is opened a second time", record.incarnation))
-            }
-            Record::Incarnation(_) | Record::Participant(_) => Ok(()),
+            Record::Incarnation(record) => self.check_incarnation(record),
+            Record::Participant(_) => Ok(()),
             Record::Commit(record) => self.check_commit(record),
             Record::Done(id) if !self.is_committed(*id) => {
                 impossible(format!("transaction {id} is done without having been decided"))
@@ -202,11 +198,12 @@ impl Image {
             Record::Damaged(DamageRecord { transaction: id, .. })
             | Record::Resolved(id, ..)
             | Record::Forgotten(id, _) => self.check_own(*id),
-            Record::Incomplete(incarnation, _) if !self.knows(*incarnation) || self.is_settled(*incarnation) => {
-                impossible(format!(
-                    "incarnation {incarnation} cannot have lost records: it is settled or was never opened"
-                ))
+            Record::Incomplete(incarnation, _)
+                if self.is_settled(*incarnation) && self.audit.incomplete(*incarnation).is_none() =>
+            {
+                impossible(format!("incarnation {incarnation} cannot have lost records: it is settled"))
             }
+            // Before the incarnation itself is known: see `Journal::take_over`.
             Record::Incomplete(..) => Ok(()),
             Record::GivenUp(incarnation, participant) => {
                 let opened = self.incarnations.get(incarnation);
@@ -226,11 +223,41 @@ impl Image {
         }
     }
 
+    /// An incarnation is opened once. Of one whose records were lost more participants may come to be known, by number.
+    fn check_incarnation(&self, record: &IncarnationRecord) -> Result<(), Impossible> {
+        let id = record.incarnation;
+        let Some(known) = self.incarnations.get(&id) else { return Ok(()) };
+        let both = known.participants.iter().zip(&record.participants);
+        if self.audit.incomplete(id).is_none() {
+            Err(Impossible(format!("incarnation {id} is opened a second time")))
+        } else if known.node == record.node && both.into_iter().all(|(one, other)| one == other) {
+            Ok(())
+        } else {
+            Err(Impossible(format!("incarnation {id} is taken over a second time, and otherwise")))
+        }
+    }
+
+    fn apply_incarnation(&mut self, record: &IncarnationRecord) {
+        let known = self.incarnations.entry(record.incarnation).or_insert_with(|| record.clone());
+        if record.participants.len() > known.participants.len() {
+            known.participants.clone_from(&record.participants);
+        }
+        known.opened_at_ms = known.opened_at_ms.max(record.opened_at_ms);
+    }
+
+    /// What no record means of a settled incarnation. Where records were lost, one that is missing proves nothing.
+    fn absence(&self, incarnation: Incarnation, absence: Absence) -> Absence {
+        if self.audit.incomplete(incarnation).is_some() { Absence::Unproven } else { absence }
+    }
+
     fn check_commit(&self, record: &CommitRecord) -> Result<(), Impossible> {
         let id = record.transaction;
         self.check_open(id)?;
         if self.is_committed(id) {
             return Err(Impossible(format!("transaction {id} is decided a second time")));
+        }
+        if self.audit.resolved(id).is_some() || self.audit.forgotten(id).is_some() {
+            return Err(Impossible(format!("transaction {id} is decided after a person has dealt with it")));
         }
         match record.branches.iter().find(|branch| branch.id.transaction != id || !self.is_numbered(branch)) {
             Some(branch) => Err(Impossible(format!("{} is not a branch of {id} on {}", branch.id, branch.participant))),
@@ -294,9 +321,10 @@ impl Image {
         if !self.knows(chunk.incarnation) || chunk.committed.contains(0) {
             return Err(Impossible(format!("outcomes that incarnation {} cannot have", chunk.incarnation)));
         }
+        let settled = chunk.settled.map(|absence| self.absence(chunk.incarnation, absence));
         let known = self.outcomes.entry(chunk.incarnation).or_default();
         known.committed |= &chunk.committed;
-        known.settled = known.settled.or(chunk.settled);
+        known.settled = known.settled.or(settled);
         Ok(())
     }
 

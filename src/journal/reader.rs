@@ -106,11 +106,16 @@ impl Segment {
 
     /// The entries that can still be read at or behind `offset`, whatever lies between them.
     pub fn salvage(&self, offset: u64) -> Vec<Placed> {
+        self.remains(offset).into_iter().filter_map(Result::ok).collect()
+    }
+
+    /// The good frames at or behind `offset`, whatever lies between them: an entry each, or where and why not.
+    pub fn remains(&self, offset: u64) -> Vec<Result<Placed, (u64, Undecodable)>> {
         let mut found = Vec::new();
         let mut at = usize::try_from(offset).map_or(self.bytes.len(), |offset| offset.max(HEADER_END));
         while let Some(frame) = self.next_frame(at) {
             at = index(frame.end);
-            found.extend(frame.decode().ok().map(|entry| placed(&frame, entry)));
+            found.push(frame.decode().map(|entry| placed(&frame, entry)).map_err(|error| (frame.offset, error)));
         }
         found
     }

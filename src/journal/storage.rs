@@ -48,7 +48,7 @@ pub trait Storage: Send + Sync + 'static {
     /// What to call it in messages: the path.
     fn name(&self) -> String;
 
-    /// The names in it.
+    /// The names of the files in it.
     ///
     /// # Errors
     /// The operating system's.
@@ -83,6 +83,12 @@ pub trait Storage: Send + Sync + 'static {
     /// # Errors
     /// The operating system's.
     fn sync_directory(&self) -> io::Result<()>;
+
+    /// Creates a directory below this one; its name lasts when this one is synced.
+    ///
+    /// # Errors
+    /// The operating system's; `AlreadyExists` if there is something of that name.
+    fn create_directory(&self, name: &str) -> io::Result<Box<dyn Storage>>;
 
     /// Takes the lock without waiting, creating its file if there is none.
     ///
@@ -197,9 +203,12 @@ impl Storage for FileStorage {
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
-        let names = fs::read_dir(&self.directory)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
-        // A name that is not UTF-8 is not one of ours.
-        names.filter_map(io::Result::transpose).collect()
+        let name = |entry: io::Result<fs::DirEntry>| {
+            let entry = entry?;
+            // A name that is not UTF-8 is not one of ours.
+            Ok(if entry.file_type()?.is_dir() { None } else { entry.file_name().into_string().ok() })
+        };
+        fs::read_dir(&self.directory)?.map(name).filter_map(io::Result::transpose).collect()
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn Read>> {
@@ -233,6 +242,12 @@ impl Storage for FileStorage {
 
     fn sync_directory(&self) -> io::Result<()> {
         if cfg!(unix) { File::open(&self.directory)?.sync_all() } else { Ok(()) }
+    }
+
+    fn create_directory(&self, name: &str) -> io::Result<Box<dyn Storage>> {
+        let directory = self.path(name);
+        fs::create_dir(&directory)?;
+        Ok(Box::new(Self { directory }))
     }
 
     fn is_locked(&self) -> io::Result<bool> {

@@ -5,6 +5,8 @@
 //!
 //! Every answer is a claim about a durable fact; what cannot be proven is `Unknown`.
 
+mod checkup;
+mod lease;
 pub mod memory;
 pub mod mysql;
 mod pool;
@@ -90,6 +92,13 @@ pub struct Claim {
     pub incarnation: Incarnation,
 }
 
+impl Registration {
+    /// The lease that goes with it.
+    pub fn claim(&self) -> Claim {
+        Claim { node: self.node, incarnation: self.incarnation }
+    }
+}
+
 /// An incarnation as a participant's own table has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registered {
@@ -105,6 +114,27 @@ pub struct Registered {
     pub host: String,
     /// How long ago it was opened, by the database's clock.
     pub age: Duration,
+}
+
+impl Registered {
+    /// A row as the table has it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`] for one that no version known here has written.
+    fn of(node: &str, incarnation: i64, participant: i64, journal: i64, host: String, age: f64) -> Result<Self> {
+        let strange = || {
+            let message = format!("{} has a row of the strange node {node:?}", witness::INCARNATION_TABLE);
+            Error::new(ErrorKind::Refused, message)
+        };
+        Ok(Self {
+            node: node.parse().map_err(|error| strange().because(error))?,
+            incarnation: Incarnation::from_sql(incarnation),
+            participant: participant.try_into().map_err(|error| strange().because(error))?,
+            journal: JournalId::from_sql(journal),
+            host,
+            age: Duration::try_from_secs_f64(age.max(0.0)).map_err(|error| strange().because(error))?,
+        })
+    }
 }
 
 /// Rows that nobody needs any more.
@@ -131,8 +161,8 @@ pub enum Prunable {
 /// Somebody who waits for a prepared branch to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
-    /// The branch, as the server names it.
-    pub branch: Sighted,
+    /// The branch, as the server names it; `None` where the server tells that it is a prepared one and not which.
+    pub branch: Option<Sighted>,
     /// Who waits, and for what, for people: `app@10.0.0.7, 12 s: UPDATE account ..`.
     pub who: String,
 }
@@ -238,7 +268,15 @@ impl<T> Answer<T> {
     pub fn because(value: T, cause: Error) -> Self {
         Self { value, cause: Some(cause) }
     }
+
+    /// Whether it is none because the participant could not be reached: asking for the next thing would be in vain.
+    pub fn is_lost(&self) -> bool {
+        self.cause.as_ref().is_some_and(|cause| cause.kind() == ErrorKind::Unavailable)
+    }
 }
+
+/// Hears of each branch of [`Participant::finish_all`], by its place in what was asked for.
+pub type Hear<'a> = &'a (dyn Fn(usize, Answer<Finish>) + Sync);
 
 /// A database that can take part. Implement it to add another kind.
 ///
@@ -260,9 +298,9 @@ pub trait Participant: Send + Sync + 'static {
     /// Looks at the server without changing anything.
     fn identify(&self) -> BoxFuture<'_, Result<Server>>;
 
-    /// Checks every prerequisite, creates the tables where they are missing, refuses a server of another lineage
-    /// than expected ([`ErrorKind::Refused`]), and registers the incarnation. Until it
-    /// has returned, no branch begins.
+    /// Takes the [lease](Self::hold), checks every prerequisite, creates the tables where they are missing, refuses a
+    /// server of another lineage than expected ([`ErrorKind::Refused`]), and registers the incarnation. Until it has
+    /// returned, no branch begins.
     fn register<'a>(&'a self, registration: &'a Registration) -> BoxFuture<'a, Result<Lineage>>;
 
     /// The SQL that creates Handfast's tables, and the grants needed, as `handfast init --print` shows it.
@@ -284,6 +322,31 @@ pub trait Participant: Send + Sync + 'static {
 
     /// Rolls a prepared branch back from outside, as [`commit`](Self::commit) commits it.
     fn roll_back<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>>;
+
+    /// Finishes many prepared branches from outside, as [`commit`](Self::commit) and [`roll_back`](Self::roll_back)
+    /// finish one each; a participant may send several before it has heard of the first.
+    ///
+    /// `hear` is told of each branch once, in the order asked for, as its answer comes. After an answer that is
+    /// [lost](Answer::is_lost) nothing more is sent: what was under way is told as lost, too. Where there is no working
+    /// with the participant at all, the next branch is told why. Of the others, which were never sent, nothing is told.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any point; what was under way is as uncertain as after a lost answer.
+    fn finish_all<'a>(&'a self, work: &'a [(BranchId, Resolution)], hear: Hear<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            for (place, (branch, resolution)) in work.iter().enumerate() {
+                let answer = match resolution {
+                    Resolution::Commit => self.commit(branch).await,
+                    Resolution::RollBack => self.roll_back(branch).await,
+                };
+                let is_lost = answer.is_lost();
+                hear(place, answer);
+                if is_lost {
+                    break;
+                }
+            }
+        })
+    }
 
     /// Asks the witness table about a branch. An error is no answer.
     fn ask<'a>(&'a self, branch: &'a BranchId, question: Question) -> BoxFuture<'a, Result<Evidence>>;
@@ -368,8 +431,14 @@ pub trait Participant: Send + Sync + 'static {
 pub fn from_config(config: &Config) -> Result<Vec<Arc<dyn Participant>>> {
     let build = |(name, one): (&ParticipantName, &ParticipantConfig)| -> Result<Arc<dyn Participant>> {
         Ok(match one.kind {
-            Kind::Postgres => Arc::new(postgres::Postgres::new(*name, one, &config.pool, &config.recovery)?),
-            Kind::Mysql => Arc::new(mysql::Mysql::new(*name, one, &config.pool, &config.recovery)?),
+            Kind::Postgres => {
+                let postgres = postgres::Postgres::new(*name, one, &config.pool, &config.recovery)?;
+                Arc::new(postgres.with_deadline(config.transaction.timeout))
+            }
+            Kind::Mysql => {
+                let mysql = mysql::Mysql::new(*name, one, &config.pool, &config.recovery)?;
+                Arc::new(mysql.with_deadline(config.transaction.timeout))
+            }
         })
     };
     config.participants.iter().map(build).collect()

@@ -1,7 +1,7 @@
 //! What the pools of the databases have in common, and the registration that they serve.
 
-use super::Registration;
 use super::witness::wrong_lineage;
+use super::{Claim, Registration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, Lineage, ParticipantName};
 use deadpool::managed::{Manager, Object, Pool, PoolError};
@@ -33,6 +33,15 @@ where
         PoolError::Closed => Error::new(ErrorKind::Closed, "the participant is closed").at(name),
         other => Error::new(ErrorKind::Unavailable, "no session").at(name).because(other),
     })
+}
+
+/// Refuses to take an incarnation at work for a settled one.
+pub(super) fn refuse_running(name: ParticipantName, claimed: Option<Claim>, settled: Incarnation) -> Result<()> {
+    if claimed.is_none_or(|claim| claim.incarnation != settled) {
+        return Ok(());
+    }
+    let message = format!("incarnation {settled} is at work: nothing of it is pruned as settled");
+    Err(Error::new(ErrorKind::Refused, message).at(name))
 }
 
 /// What registration left: who this is there, and the sessions under that name.

@@ -68,6 +68,11 @@ impl Kind {
         }
     }
 
+    /// The kinds that prove a commit, as a list for `IN`.
+    pub(super) fn witnesses() -> String {
+        [Self::Decided, Self::OnePhase, Self::Anchor].map(|kind| format!("'{kind}'")).join(", ")
+    }
+
     fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }

@@ -8,7 +8,8 @@
 //! branch's place, `Unknown`, and the branch is left to recovery; the real answer may still come and is ignored.
 
 use super::message::{
-    Acknowledge, Branch, CommitRecord, DecidedBranch, Finish, Input, Mode, Outcome, Output, Payload, Record, Vote,
+    Acknowledge, Branch, CommitRecord, DamagedBranch, DecidedBranch, Finish, Input, Mode, Outcome, Output, Payload,
+    Record, Vote,
 };
 use crate::id::{BranchId, TransactionId};
 use std::collections::VecDeque;
@@ -60,6 +61,8 @@ pub struct Coordinator {
     payload: Option<Payload>,
     phase: Phase,
     answer: Option<Outcome>,
+    /// How much damage is on its way into the journal.
+    unremembered: u8,
     outputs: VecDeque<Output>,
 }
 
@@ -82,7 +85,7 @@ impl Coordinator {
         }
         let branches = branches.into_iter().map(|branch| (branch, Stage::Active)).collect();
         let (phase, outputs) = (Phase::Working, VecDeque::new());
-        Self { transaction, branches, acknowledge, payload, phase, answer: None, outputs }
+        Self { transaction, branches, acknowledge, payload, phase, answer: None, unremembered: 0, outputs }
     }
 
     /// What is to be done next; `None` until the next input.
@@ -93,7 +96,8 @@ impl Coordinator {
     /// Whether everything was asked for, answered and handed out: no input makes a difference any more.
     pub fn is_finished(&self) -> bool {
         let over = |stage: &Stage| matches!(stage, Stage::Settled | Stage::Left);
-        self.answer.is_some() && self.outputs.is_empty() && self.branches.iter().all(|(_, stage)| over(stage))
+        let told = self.answer.is_some() && self.unremembered == 0;
+        told && self.outputs.is_empty() && self.branches.iter().all(|(_, stage)| over(stage))
     }
 
     /// The answer that was given to the application, if it was.
@@ -119,7 +123,7 @@ impl Coordinator {
     /// # Panics
     /// On an input that no correct driver or participant can produce, such as a vote that was not asked for.
     pub fn handle(&mut self, input: Input) {
-        use Input::{Abort, AppendFailed, Commit, Durable, Finished, Voted};
+        use Input::{Abort, AppendFailed, Commit, Durable, Finished, Remembered, Voted};
         use Phase::{Abandoned, Alone, Committing, Deciding, RollingBack, Voting, Working};
 
         match (self.phase, input) {
@@ -150,12 +154,15 @@ impl Coordinator {
                 self.abort(Outcome::RolledBack);
             }
             (Voting, Voted(id, Vote::Lost)) => {
-                self.leave(id, Stage::Asked);
+                self.lose(id, Stage::Asked);
                 self.abort(Outcome::Damaged);
             }
             (RollingBack, Voted(id, Vote::Prepared | Vote::No)) => self.roll_back_voter(id),
             (RollingBack, Voted(id, Vote::ReadOnly)) => self.advance(id, Stage::Asked, Stage::Settled),
-            (RollingBack, Voted(id, Vote::Unknown | Vote::Lost)) => self.leave(id, Stage::Asked),
+            (RollingBack, Voted(id, Vote::Unknown)) => self.leave(id, Stage::Asked),
+            // What was answered cannot be taken back; who asks later hears better.
+            (RollingBack, Voted(id, Vote::Lost)) => self.lose(id, Stage::Asked),
+            (_, Remembered) => self.remembered(),
 
             (Deciding, Durable) => self.commit_branches(),
             (Deciding, AppendFailed) => self.abandon(),
@@ -295,10 +302,7 @@ impl Coordinator {
                 self.advance(id, Stage::Committing, Stage::Settled);
                 self.give(Outcome::RolledBack);
             }
-            Finish::Lost => {
-                self.leave(id, Stage::Committing);
-                self.give(Outcome::Damaged);
-            }
+            Finish::Lost => self.lose(id, Stage::Committing),
             // Never sent again: a second one could not tell its own effect from the first one's.
             Finish::Unknown => {
                 self.leave(id, Stage::Committing);
@@ -320,7 +324,28 @@ impl Coordinator {
                 self.roll_back(branch.id, stage);
             }
         }
-        self.give(outcome);
+        // Damage is told when it is remembered.
+        if outcome != Outcome::Damaged {
+            self.give(outcome);
+        }
+    }
+
+    /// Somebody else has ended a branch, and its work may be committed. That this was found is in nobody's memory yet,
+    /// and no server would show it again.
+    fn lose(&mut self, id: BranchId, from: Stage) {
+        let participant = self.branch(id).0.participant;
+        let why = "the application ended the branch by itself; its work may be committed".to_owned();
+        self.leave(id, from);
+        self.outputs.push_back(Output::Damage(DamagedBranch { id, participant, why }));
+        self.unremembered += 1;
+    }
+
+    fn remembered(&mut self) {
+        assert!(self.unremembered > 0, "{}: no damage was handed out", self.transaction);
+        self.unremembered -= 1;
+        if self.answer.is_none() {
+            self.give(Outcome::Damaged);
+        }
     }
 
     /// The deadline: whoever has not voted by now may never.
@@ -395,15 +420,18 @@ impl Coordinator {
         assert!(!any(Stage::Asked) || matches!(self.phase, Phase::Voting | Phase::RollingBack), "a vote too late");
         let undecided = matches!(self.phase, Phase::Working | Phase::Voting | Phase::Deciding);
         assert!(!undecided || self.answer.is_none(), "an answer before the decision");
-        assert!(self.phase != Phase::RollingBack || self.answer.is_some(), "the application waits for nothing");
+        let told = self.answer.is_some() || self.unremembered > 0;
+        assert!(self.phase != Phase::RollingBack || told, "the application waits for nothing");
+        let ended = matches!(self.phase, Phase::Alone | Phase::RollingBack);
+        assert!(self.unremembered == 0 || ended, "damage beside a decision");
     }
 }
 
 #[cfg(test)]
 impl Coordinator {
     /// All that differs between two states of coordinators that began alike and were polled dry.
-    pub(super) fn fingerprint(&self) -> (Phase, Option<Outcome>, impl Iterator<Item = Stage>) {
+    pub(super) fn fingerprint(&self) -> (Phase, Option<Outcome>, u8, impl Iterator<Item = Stage>) {
         assert!(self.outputs.is_empty());
-        (self.phase, self.answer, self.branches.iter().map(|(_, stage)| *stage))
+        (self.phase, self.answer, self.unremembered, self.branches.iter().map(|(_, stage)| *stage))
     }
 }

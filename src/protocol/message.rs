@@ -76,6 +76,8 @@ pub enum Input {
     Durable,
     /// The record's write or sync failed: it may survive or not.
     AppendFailed,
+    /// The damage of an [`Output::Damage`] is durable; or its write failed, which makes no other answer.
+    Remembered,
     /// The answer to [`Output::Commit`], [`Output::RollBack`] or [`Output::CommitOnePhase`].
     Finished(BranchId, Finish),
 }
@@ -92,6 +94,9 @@ pub enum Output {
     CommitOnePhase(BranchId),
     /// Make this record durable, then say [`Input::Durable`] or [`Input::AppendFailed`].
     Append(Record),
+    /// Make durable that somebody else ended this branch, as a [`Record::Damaged`], then say [`Input::Remembered`], even
+    /// if that failed: the application has to hear of it either way.
+    Damage(DamagedBranch),
     /// Commit this prepared branch. GLOBAL_COMMIT in the textbooks.
     Commit(BranchId),
     /// Roll this branch back, prepared or not. GLOBAL_ABORT in the textbooks.

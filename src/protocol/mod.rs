@@ -102,6 +102,9 @@
 //! * **I6, hands off.** Recovery touches no branch of a live transaction, and none of another journal.
 //! * **I7, no false alarm.** Damage is reported only where somebody else has ended a branch.
 //! * **I8, yes is possible.** When nothing fails, nobody refuses and nobody gives up, the answer is `Committed`. (AC4.)
+//! * **I9, damage is remembered before it is told.** What a coordinator or a pass finds to contradict itself is durable
+//!   before anybody hears of it, or the journal has failed. It is told again until a person has dealt with it. What no
+//!   record decides and is damaged is touched by nobody but a person.
 //!
 //! The coordinator asserts its part of them after every input, in release builds too.
 //!
@@ -114,6 +117,11 @@
 //! * [`Output::RollBack`] may come while the application's statement is still running, when the deadline ends the
 //!   transaction: end the session then, or wait, as you like. The answer has been given.
 //! * Never reuse a session that was left. What is sent on it may still be carried out.
+//! * Answer [`Output::Damage`] with [`Input::Remembered`] when the record is durable, or cannot be: the application must
+//!   not wait for a journal that has failed.
+//! * Say [`Vote::Prepared`] only while every participant's lease has been held since the transaction began. Once one was
+//!   lost, that it is held again is not enough: a copy of the journal may have rolled the branch back meanwhile. Then it is
+//!   `Unknown`; or `Prepared`, if the branch was listed after the lease was regained.
 //! * Say [`Input::Durable`] only when a power failure could not take the record back, and [`Input::AppendFailed`] for
 //!   every other end of the write: the record may survive a failure that was reported.
 //! * Call a transaction live from before its first branch begins until its coordinator is finished
@@ -127,13 +135,19 @@
 //!   several journals. Neither is here. Participants cannot ask each other either: databases do not talk.
 //! * **The journal is the decision's only home.** With it gone, a prepared branch cannot be told from one whose sibling
 //!   has committed. Recovery with another journal finds such branches foreign, and leaves them to a person.
-//! * **An older copy of the journal lacks decisions.** A witness that speaks of a decision without a record gives the
-//!   copy away, and then nothing of that transaction is touched. Where nobody has looked for one, it goes unnoticed,
-//!   and prepared branches of the missing decisions are rolled back.
+//! * **An older copy of the journal lacks decisions.** Registries and witnesses [give it away](recovery::Stale), and are
+//!   looked at before the first rollback. A participant that is down then shows nothing, and what it would have shown is
+//!   missed: branches of the missing decisions may be rolled back elsewhere.
+//! * **A copy of the journal beside its original** is kept out by the lease. A lease that a server has lost says nothing
+//!   to whoever held it until they look. What the copy rolls back between that look and the first branch's commit, whose
+//!   witness would stop it, is lost.
+//! * **Where records were lost**, no record means nothing, and a person decides. A witness that was pruned since cannot
+//!   tell any more: a decision whose `Done` was lost may then be called damaged, though it was carried out.
 //! * **The application may end a branch by itself**, with a `COMMIT` of its own. That is found when the branch is asked
 //!   for its vote, and the outcome is [`Damaged`](Outcome::Damaged). If the transaction is aborted before that vote was
 //!   heard (another branch said No, the deadline came, the application rolled back), it is answered `RolledBack`, and
-//!   of that one branch this may be untrue.
+//!   of that one branch this may be untrue. Should the vote come after all, whoever asks later hears `Damaged`. The
+//!   other branches are rolled back by the coordinator; one that it has to leave waits for a person.
 //! * **People may end a prepared branch**, as XA's heuristic decisions. With a witness that is found and reported;
 //!   nothing is done to even it out.
 //! * **Without a witness** a decided branch that is no longer prepared is taken for committed, and said to be unproven.

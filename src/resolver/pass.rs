@@ -1,12 +1,14 @@
 //! What a pass saw, what it found to be done, and what it left.
 
+use super::foreign::Foreigner;
 use super::settle::{Hindrance, Unsettled};
-use crate::engine::Engine;
-use crate::error::Error;
-use crate::id::ParticipantName;
-use crate::participant::Sighting;
-use crate::protocol::Outcome;
-use crate::protocol::recovery::{Action, Observation, Plan};
+use crate::engine::{Engine, now_ms};
+use crate::error::{Error, ErrorKind};
+use crate::id::{Incarnation, NodeName, ParticipantName};
+use crate::participant::{Registered, Sighting};
+use crate::protocol::recovery::{Action, BranchPlan, Observation, Plan};
+use crate::protocol::{IncarnationRecord, Outcome};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What one look at every participant showed.
 #[derive(Debug)]
@@ -15,6 +17,59 @@ pub struct View {
     pub observation: Observation,
     /// The same for people.
     pub participants: Vec<Seen>,
+    pub(super) foreigners: Vec<Foreigner>,
+    /// The incarnations in each participant's own table.
+    pub(super) registries: Vec<(ParticipantName, Vec<Registered>)>,
+    /// Why the journal is an older copy, if a participant's table says so.
+    pub(super) stale: Option<String>,
+}
+
+/// How a pass gets on.
+#[derive(Debug, Clone, Copy)]
+pub enum Progress<'a> {
+    /// So many branches are dealt with next. Said again when answers have led to more.
+    Planned(usize),
+    /// This one has been dealt with, well or not.
+    Done(&'a BranchPlan),
+}
+
+impl View {
+    /// The prepared branches that are not this journal's, with what is known of them.
+    pub fn foreigners(&self) -> &[Foreigner] {
+        &self.foreigners
+    }
+
+    /// Why the journal is an older copy of itself and settles nothing, if a participant's table shows an opening of it
+    /// that it does not know.
+    pub fn stale(&self) -> Option<Error> {
+        self.stale.as_ref().map(|cause| Error::new(ErrorKind::Refused, cause.clone()))
+    }
+
+    /// An incarnation as the participants' own tables have it, with its participants by number. Participants that share
+    /// a database are numbered in the order of their names, as everywhere; a number that no table knows gets a name that
+    /// no participant has.
+    pub(super) fn incarnation(&self, node: NodeName, incarnation: Incarnation) -> Option<IncarnationRecord> {
+        let mut numbers: BTreeMap<u16, BTreeSet<ParticipantName>> = BTreeMap::new();
+        let mut age = None;
+        for (name, rows) in &self.registries {
+            for row in rows.iter().filter(|row| row.node == node && row.incarnation == incarnation) {
+                numbers.entry(row.participant).or_default().insert(*name);
+                age = age.max(Some(row.age));
+            }
+        }
+        let opened_at_ms = now_ms().saturating_sub(u64::try_from(age?.as_millis()).unwrap_or(u64::MAX));
+        let last = *numbers.keys().next_back()?;
+        let mut taken = BTreeSet::new();
+        let mut participants = Vec::new();
+        for number in 0..=last {
+            let names = numbers.get(&number).into_iter().flatten();
+            let name = names.copied().find(|name| !taken.contains(name));
+            let name = name.unwrap_or_else(|| format!("lost_{number}").parse().expect("it is short and well formed"));
+            taken.insert(name);
+            participants.push(name);
+        }
+        Some(IncarnationRecord { node, incarnation, opened_at_ms, participants })
+    }
 }
 
 /// One pass.
@@ -28,6 +83,8 @@ pub struct Pass {
     pub left: Plan,
     /// The earlier incarnations that are not settled.
     pub unsettled: Vec<Unsettled>,
+    /// Why nothing was done at all, if so: the journal is an older copy, or somebody else holds a lease.
+    pub refused: Option<Error>,
 }
 
 impl Pass {
@@ -37,7 +94,7 @@ impl Pass {
         let open = self.left.transactions.iter().any(|transaction| is_open(transaction.action));
         let waits = self.unsettled.iter().any(|one| one.hindrance != Hindrance::Contradiction);
         // A participant that gave no answer to its work is out of sight, and so may be what it holds.
-        !open && !waits && self.left.unscanned.is_empty()
+        self.refused.is_none() && !open && !waits && self.left.unscanned.is_empty()
     }
 }
 

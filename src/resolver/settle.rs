@@ -3,12 +3,13 @@
 //! However many incarnations there are, each participant gets one question of each kind about all of them; only witnesses
 //! take more, a page each. A settled incarnation is never asked about again.
 
-use super::{Resolver, Seen, View, evidence};
+use super::look::evidence;
+use super::{Resolver, Seen, View};
 use crate::id::{BranchId, Incarnation, ParticipantName};
 use crate::journal::Journal;
 use crate::participant::Participant;
 use crate::participant::witness::{Kind, PAGE};
-use crate::protocol::recovery::{Plan, Scan, Settling, Verdict, Why};
+use crate::protocol::recovery::{Action, Plan, Scan, Settling, Verdict, Why};
 use crate::protocol::{IncarnationRecord, Record};
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +63,7 @@ impl Resolver {
             left.extend(earlier.iter().map(|one| unsettled(one, Hindrance::Pending, &cause)));
             return left;
         }
-        let mut all: Vec<_> = earlier.iter().map(Settling::new).collect();
+        let mut all: Vec<_> = earlier.iter().map(|opened| Settling::new(&self.store, opened)).collect();
         self.quiet(&mut all, view).await;
         self.read_witnesses(&mut all, journal).await;
         left.extend(self.conclude(&earlier, &all, view, plan, journal).await);
@@ -109,7 +110,7 @@ impl Resolver {
             }
         }
         // Compares the lineage once more: what was asked above was asked of the right server.
-        match self.look(&**participant).await.1 {
+        match self.look(&**participant).await.scan {
             Scan::Whole { branches, .. } => Shown::Listed(branches),
             Scan::Failed { cause } => Shown::OutOfReach(cause),
         }
@@ -196,6 +197,12 @@ impl Resolver {
                     left.push(unsettled(opened, Hindrance::Contradiction, &cause));
                     branches.into_iter().for_each(|branch| view.observation.contradicted(branch));
                 }
+                Verdict::Refuted(branches) => {
+                    let first = branches.first().expect("nothing is refuted without a branch");
+                    let cause = format!("{first} has committed, though a person decided to roll it back");
+                    left.push(unsettled(opened, Hindrance::Contradiction, &cause));
+                    branches.into_iter().for_each(|branch| view.observation.contradicted(branch));
+                }
             }
         }
         // Behind the notes of what was found: none of these is durable without them.
@@ -217,9 +224,8 @@ fn waits(opened: &IncarnationRecord, name: ParticipantName, why: Why, plan: &Pla
         Why::OutOfReach(cause) => unsettled(opened, Hindrance::OutOfReach, &cause),
         Why::Holds(held) => {
             let first = held.first().expect("it holds something");
-            let damaged = |id: &BranchId| {
-                plan.branches().any(|branch| branch.id == *id && branch.action == super::Action::Damage)
-            };
+            let damaged =
+                |id: &BranchId| plan.branches().any(|branch| branch.id == *id && branch.action == Action::Damage);
             let hindrance = if held.iter().all(damaged) { Hindrance::Contradiction } else { Hindrance::Pending };
             unsettled(opened, hindrance, &format!("{first} is prepared on {name}"))
         }

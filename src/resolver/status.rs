@@ -33,7 +33,7 @@ pub struct ParticipantStatus {
     pub name: ParticipantName,
     /// Its kind: `postgres`, `mysql`, `mariadb`.
     pub kind: &'static str,
-    /// Whether it may be used and answered the resolver's last pass.
+    /// Whether it may be used, its lease is held, and it answered the resolver's last pass.
     pub reachable: bool,
     /// Why not.
     pub cause: Option<String>,
@@ -49,12 +49,14 @@ impl Status {
         }
         let mut damaged = last.damaged.clone();
         damaged.extend(engine.live.damaged().into_iter().map(|sequence| engine.id(sequence)));
+        engine.journal.image(|image| damaged.extend(image.audit().damaged().map(|record| record.transaction)));
         for id in left_decisions(engine).filter(|id| !damaged.contains(id)) {
             in_doubt.entry(id).or_insert_with(Instant::now);
         }
         let participants = engine.members.iter().map(|member| {
             let unready = member.trouble().map(|(_, cause)| cause.to_string());
-            let cause = unready.or_else(|| last.unscanned.get(&member.name).cloned());
+            let lost = member.lease_lost().map(|(_, cause)| cause);
+            let cause = unready.or(lost).or_else(|| last.unscanned.get(&member.name).cloned());
             ParticipantStatus { name: member.name, kind: member.participant.kind(), reachable: cause.is_none(), cause }
         });
         Self {

@@ -1,7 +1,7 @@
 //! What a resolver remembers: the journal of a running bridge, one opened for recovery, or one only read.
 
 use crate::engine::{Engine, Standing};
-use crate::id::{Incarnation, Lineage, ParticipantName, TransactionId};
+use crate::id::{Incarnation, JournalId, Lineage, ParticipantName, TransactionId};
 use crate::journal::{Image, Journal, Offline};
 use crate::protocol::recovery::{Memory, Recalled};
 use crate::protocol::{Absence, CommitRecord, DamageRecord, IncarnationRecord, Outcome};
@@ -18,11 +18,20 @@ pub(super) enum Store {
 }
 
 impl Store {
-    fn image<T>(&self, look: impl FnOnce(&Image) -> T) -> T {
+    pub fn image<T>(&self, look: impl FnOnce(&Image) -> T) -> T {
         match self {
             Self::Live(engine) => engine.journal.image(look),
             Self::Locked(journal) => journal.image(look),
             Self::Offline(offline) => look(&offline.image),
+        }
+    }
+
+    /// The journal's identity, where it could be read.
+    pub fn id(&self) -> Option<JournalId> {
+        match self {
+            Self::Live(engine) => Some(engine.journal.id()),
+            Self::Locked(journal) => Some(journal.id()),
+            Self::Offline(offline) => offline.journal,
         }
     }
 

@@ -4,7 +4,7 @@ use super::{Harness, Setup};
 use handfast::Result;
 use handfast::id::{BranchId, Incarnation, SessionName};
 use handfast::participant::memory::{Memory, MemoryServer, MemorySession};
-use handfast::participant::{Branch, Participant};
+use handfast::participant::{Branch, Claim, Participant};
 use std::sync::Arc;
 
 /// A database in memory.
@@ -66,12 +66,26 @@ impl Harness for MemoryHarness {
         self.server.sessions(incarnation)
     }
 
+    async fn end_resolver(&self, participant: &dyn Participant, _claim: Claim) -> bool {
+        let was_held = participant.holds();
+        self.server.end_resolvers();
+        was_held
+    }
+
     async fn prepare_foreign(&self, name: &str) {
         self.server.prepare_foreign(name);
     }
 
     async fn end_foreign(&self, name: &str) -> bool {
         self.server.roll_back_by_hand(name)
+    }
+
+    async fn type_in(&self, statement: &str) -> bool {
+        match statement.split_once(' ') {
+            Some(("COMMIT", name)) => self.server.commit_by_hand(name),
+            Some(("ROLLBACK", name)) => self.server.roll_back_by_hand(name),
+            _ => false,
+        }
     }
 
     async fn finish_by_hand(&self, branch: &BranchId, commit: bool) -> bool {

@@ -8,7 +8,8 @@ use handfast::id::{BranchId, Incarnation, SessionName};
 use handfast::mysql_async::prelude::Queryable;
 use handfast::mysql_async::{Conn, Opts, OptsBuilder};
 use handfast::participant::mysql::{Lent, Mysql, MysqlBranch};
-use handfast::participant::{Branch, Participant};
+use handfast::participant::{Branch, Claim, Participant};
+use std::fmt::Display;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -118,8 +119,15 @@ impl<F: OnServer> MysqlHarness<F> {
         found.unwrap_or_else(|error| panic!("{query}: {error}")).flatten()
     }
 
-    async fn holder(&self, session: SessionName) -> Option<i64> {
-        self.number(&format!("SELECT IS_USED_LOCK('{session}')")).await
+    async fn holder(&self, name: impl Display) -> Option<i64> {
+        self.number(&format!("SELECT IS_USED_LOCK('{name}')")).await
+    }
+
+    async fn end_holder(&self, name: impl Display) -> bool {
+        let Some(holder) = self.holder(&name).await else { return false };
+        self.run(&[&format!("KILL {holder}")]).await.unwrap();
+        eventually("killed", async || self.holder(&name).await != Some(holder)).await;
+        true
     }
 }
 
@@ -177,10 +185,7 @@ impl<F: OnServer> Harness for MysqlHarness<F> {
     }
 
     async fn kill(&self, session: SessionName) -> bool {
-        let Some(holder) = self.holder(session).await else { return false };
-        self.run(&[&format!("KILL {holder}")]).await.unwrap();
-        eventually("killed", async || self.holder(session).await.is_none()).await;
-        true
+        self.end_holder(session).await
     }
 
     async fn sessions(&self, incarnation: Incarnation) -> usize {
@@ -189,6 +194,10 @@ impl<F: OnServer> Harness for MysqlHarness<F> {
         let terms: Vec<_> = names.map(|name| format!("(IS_USED_LOCK('{name}') IS NOT NULL)")).collect();
         let count = self.number(&format!("SELECT {}", terms.join(" + "))).await.unwrap();
         usize::try_from(count).unwrap()
+    }
+
+    async fn end_resolver(&self, participant: &dyn Participant, claim: Claim) -> bool {
+        self.end_holder(format!("handfast.resolver.{}.{}", claim.incarnation, participant.name())).await
     }
 
     async fn prepare_foreign(&self, name: &str) {
@@ -205,6 +214,10 @@ impl<F: OnServer> Harness for MysqlHarness<F> {
 
     async fn end_foreign(&self, name: &str) -> bool {
         self.run(&[&format!("XA ROLLBACK '{name}'")]).await.is_ok()
+    }
+
+    async fn type_in(&self, statement: &str) -> bool {
+        self.run(&[statement]).await.is_ok()
     }
 
     async fn finish_by_hand(&self, branch: &BranchId, commit: bool) -> bool {

@@ -6,7 +6,7 @@ use handfast::Result;
 use handfast::config::Config;
 use handfast::id::{BranchId, Incarnation, SessionName};
 use handfast::participant::postgres::{Lent, Postgres};
-use handfast::participant::{Branch, Participant};
+use handfast::participant::{Branch, Claim, Participant};
 use std::sync::Arc;
 
 /// A database of the shared server.
@@ -122,8 +122,16 @@ impl Harness for PostgresHarness {
     }
 
     async fn sessions(&self, incarnation: Incarnation) -> usize {
-        let count = format!("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE '%{incarnation}%'");
+        let count =
+            format!("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'handfast.{incarnation}.%'");
         self.sql(&count).await.unwrap().parse().unwrap()
+    }
+
+    async fn end_resolver(&self, participant: &dyn Participant, claim: Claim) -> bool {
+        let name = format!("handfast.resolver.{}.{}", claim.incarnation, participant.name());
+        let end =
+            format!("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = '{name}'");
+        self.sql(&end).await.as_deref() == Some("t")
     }
 
     async fn prepare_foreign(&self, name: &str) {
@@ -132,6 +140,11 @@ impl Harness for PostgresHarness {
 
     async fn end_foreign(&self, name: &str) -> bool {
         self.does(&format!("ROLLBACK PREPARED '{name}'")).await
+    }
+
+    async fn type_in(&self, statement: &str) -> bool {
+        assert!(statement.contains(&self.database), "{statement}");
+        self.does(statement).await
     }
 
     async fn finish_by_hand(&self, branch: &BranchId, commit: bool) -> bool {

@@ -10,10 +10,7 @@ use serde_json::json;
 
 each_pair! {
     async fn output(other) {
-        let (postgres, mysql) = tokio::join!(own(Flavor::Postgres), own(other));
-        let names = ["ledger", "orders", "orders-api-1"].map(str::to_owned);
-        let [ledger, orders, node] = names;
-        let stage = Stage::named(postgres, mysql, ledger, orders, node).await;
+        let stage = stage(other).await;
 
         show(&stage, "before_init", &["list", "init --print", "init"]).await;
         show(&stage, "clean", &["list", "recover", "journal verify"]).await;
@@ -41,6 +38,13 @@ each_pair! {
     }
 }
 
+/// Servers and names of its own, so that no other test shows in the output.
+pub async fn stage(other: Flavor) -> Stage {
+    let (postgres, mysql) = tokio::join!(own(Flavor::Postgres), own(other));
+    let [ledger, orders, node] = ["ledger", "orders", "orders-api-1"].map(str::to_owned);
+    Stage::named(postgres, mysql, ledger, orders, node).await
+}
+
 /// With a transaction in phase two.
 async fn beside_an_application(stage: &Stage) {
     let network = Network::before(stage).await;
@@ -65,12 +69,12 @@ async fn own(flavor: Flavor) -> &'static Server {
     Box::leak(Box::new(servers::start(flavor).await))
 }
 
-async fn clear(stage: &Stage) {
+pub async fn clear(stage: &Stage) {
     stage.postgres.query(&stage.ledger, "DELETE FROM entry").await.unwrap();
     stage.mysql.query(&stage.orders, "DELETE FROM entry").await.unwrap();
 }
 
-async fn roll_back_by_hand(stage: &Stage, id: &str) {
+pub async fn roll_back_by_hand(stage: &Stage, id: &str) {
     let listed = stage.tool("list --format json").await.json();
     let branches = listed["transactions"][0]["branches"].as_array().unwrap();
     let gid = branches.iter().find(|branch| branch["participant"] == "orders").unwrap()["gid"].as_str().unwrap();
@@ -79,15 +83,30 @@ async fn roll_back_by_hand(stage: &Stage, id: &str) {
     eventually("rolled back by hand", async || stage.mysql.query(&stage.orders, &roll_back).await.is_ok()).await;
 }
 
-/// Compares what commands print, as text and as JSON, with what they printed when somebody last read it.
-async fn show(stage: &Stage, name: &str, commands: &[&str]) {
+/// Compares what commands print, as text and as JSON, with what they printed when somebody last read it. A reason is
+/// given as `--reason=..`, with `_` for each blank.
+pub async fn show(stage: &Stage, name: &str, commands: &[&str]) {
     let mut text = String::new();
     for command in commands {
-        let ran = stage.tool(command).await;
-        for line in ran.stdout.lines().filter(|_| !command.starts_with("journal") && !command.starts_with("init")) {
-            assert!(line.chars().count() <= 80, "wider than 80 columns: {line:?}");
+        let (command, reason) = command.split_once("--reason=").map_or((*command, None), |(head, tail)| {
+            let (reason, rest) = tail.split_once(' ').unwrap_or((tail, ""));
+            (head, Some((reason.replace('_', " "), rest)))
+        });
+        let mut arguments: Vec<_> = command.split_whitespace().collect();
+        if let Some((reason, rest)) = &reason {
+            arguments.extend(["--reason", reason].into_iter().chain(rest.split_whitespace()));
         }
-        text += &transcript(command, &ran);
+        let ran = stage.tool_with(&arguments).await;
+        let command = match &reason {
+            Some((reason, rest)) => format!("{command}--reason '{reason}' {rest}"),
+            None => command.to_owned(),
+        };
+        for line in ran.stdout.lines().filter(|_| !command.starts_with("journal") && !command.starts_with("init")) {
+            // A statement is to be copied whole.
+            let statement = ran.stdout.starts_with('{') || line.starts_with("XA ") || line.contains(" PREPARED ");
+            assert!(line.chars().count() <= 80 || statement, "wider than 80 columns: {line:?}");
+        }
+        text += &transcript(command.trim_end(), &ran);
     }
     let json = if name == "decided" { stage.tool("list --format json").await.stdout } else { String::new() };
     settings(stage).bind(|| {
@@ -106,6 +125,10 @@ fn transcript(command: &str, ran: &Ran) -> String {
     text + &format!("(exit code {})\n\n", ran.code)
 }
 
+fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned()
+}
+
 /// What changes from run to run, in the same number of columns where a table depends on it.
 fn settings(stage: &Stage) -> Settings {
     let mut settings = Settings::clone_current();
@@ -120,10 +143,18 @@ fn settings(stage: &Stage) -> Settings {
     settings.add_filter(r"127\.0\.0\.1:[0-9]+", "127.0.0.1:PORT");
     settings.add_filter(r"localhost:[0-9]+", "localhost:PORT");
     settings.add_filter(r"for [0-9]+ s\b", "for N s");
-    settings.add_filter(r#""age_seconds": [0-9]+"#, r#""age_seconds": N"#);
+    settings.add_filter(r"opened [0-9]+ s ago", "opened N s ago");
+    settings.add_filter(r#""age_(at_most_)?seconds": [0-9]+"#, r#""age_${1}seconds": N"#);
+    settings.add_filter(r"asks about: [0-9]+", "asks about: N");
+    settings.add_filter(r#""host": "[^"]*""#, r#""host": "HOST""#);
+    settings.add_filter(r#""unsettled": \[[^\]]*\]"#, r#""unsettled": [..]"#);
     settings.add_filter(r"process [0-9]+ on [^ ]+ since [0-9T:.-]+Z", "process PID on HOST since TIME");
+    settings.add_filter(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z", "TIME");
     settings.add_filter(r"hf1\.orders-api-1\.[0-9a-f]{16}", "hf1.orders-api-1.xxxxxxxxxxxxxxxx");
     settings.add_filter(r"\b[0-9a-f]{16}\b", "xxxxxxxxxxxxxxxx");
+    settings.add_filter(r"X'[0-9a-f]+'", "X'HEX'");
+    settings.add_filter(r"\(segment-[0-9]{8}:[0-9]+\)", "(segment-N:OFFSET)");
+    settings.add_filter(&format!(r"\bon {}\b", host()), "on HOST");
     settings.add_filter(r"segment-[0-9]{8}:[0-9]+ *", "segment-N:OFFSET ");
     // An application settles what was before it in the background, sooner or later.
     settings.add_filter(r"segment-N:OFFSET \S+ +(settled [^\n]*|outcomes of [^\n]*: 0 commits)\n", "");

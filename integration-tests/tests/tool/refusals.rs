@@ -132,12 +132,14 @@ each_pair! {
     async fn a_journal_that_is_corrupt(other) {
         let stage = Stage::new(other).await;
         let mut application = stage.application().await;
+        let mut ids = Vec::new();
         for row in 1..=20 {
-            application.write(row).await;
+            ids.push(application.write(row).await);
             application.tell("commit").await;
             application.says("committed ").await;
         }
         application.end().await;
+        stage.tool("journal repair --reason none --yes").await.ended(6).complains(&["nothing to repair"]);
         let whole = stage.tool("journal dump").await;
         let entries = |ran: &Ran| ran.stdout.lines().filter(|line| line.starts_with("segment-")).count();
         let damaged = overwrite_the_middle(&stage.journal());
@@ -147,7 +149,7 @@ each_pair! {
             stage.tool(command).await.ended(7).complains(&["is corrupt in", file, "no branch was touched", "handfast journal dump"]);
         }
         let verify = stage.tool("journal verify").await;
-        verify.ended(7).says("corrupt:").says(file);
+        verify.ended(7).says("corrupt:").says(file).says("may concern").says("docs/recovery.md");
         let dump = stage.tool("journal dump").await;
         dump.ended(7).says("salvaged").says(file);
         let (before, after) = (entries(&whole), entries(&dump));
@@ -157,7 +159,36 @@ each_pair! {
         let error = open_error(&stage, &stage.config_path()).await;
         assert_says(&error, ErrorKind::Corrupt, &["is corrupt in", file]);
         assert_eq!(stage.tool("journal dump").await.stdout, dump.stdout, "nothing was changed");
+        repaired(&stage, &ids, file, &dump).await;
     }
+}
+
+/// The way out (D47): shown first, done with `--yes`; nothing that can be read is lost, and the files are kept.
+async fn repaired(stage: &Stage, ids: &[String], file: &str, dump: &Ran) {
+    let plan = stage.tool("journal repair --reason disk").await;
+    plan.ended(0).says(file).says("can be kept:").says("incomplete: opening").says("nothing was changed");
+    assert_eq!(stage.tool("journal dump").await.stdout, dump.stdout, "nothing was changed");
+    let planned = stage.json("journal repair --reason disk", 0).await;
+    assert!(planned["repaired"] == false && planned["copy"].is_null(), "{planned:#}");
+    let damaged = std::fs::read(stage.journal().join(file)).unwrap();
+    let done = stage.json("journal repair --reason disk --yes", 0).await;
+    assert!(done["repaired"] == true && done["kept"] == planned["kept"], "{done:#}");
+    assert_eq!(std::fs::read(Path::new(done["copy"].as_str().unwrap()).join(file)).unwrap(), damaged);
+    stage.tool("journal verify").await.ended(0).says("clean");
+    stage.tool("journal dump").await.ended(0).says("may have been lost").says(": disk");
+    // What can be read is as certain as before; what cannot is in doubt, and never said to be rolled back.
+    let mut committed = 0;
+    for id in ids {
+        let outcome = stage.tool(&format!("outcome {id}")).await.stdout;
+        committed += usize::from(outcome.trim() == "committed");
+        assert_ne!(outcome.trim(), "rolled_back", "{id}");
+    }
+    assert!(committed >= ids.len() - 4, "{committed} of {}", ids.len());
+    let mut application = stage.application().await;
+    application.write(100).await;
+    application.tell("commit").await;
+    application.says("committed ").await;
+    application.end().await;
 }
 
 each_mysql! {

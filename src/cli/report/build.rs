@@ -1,114 +1,64 @@
 //! Reports from what the resolver saw, planned and did.
 
-use super::{Branch, EarlierOpening, Foreign, Participant, Report, Transaction, exit_of, scan_exit};
+use super::{
+    Branch, Course, EarlierOpening, Facts, Foreign, Kind, Opening, Participant, Proof, Report, Rows, Transaction,
+    at_rest, exit_of, scan_exit,
+};
 use crate::cli::exit::Exit;
 use crate::error::Error;
-use crate::id::{BranchId, ParticipantName, TransactionId};
-use crate::participant::{Sighted, Sighting};
-use crate::protocol::recovery::{Action, BranchPlan, Plan, Sighting as State, TransactionPlan};
-use crate::resolver::{Hindrance, Pass, Seen, Unsettled, View};
-use std::collections::{BTreeMap, HashMap};
+use crate::id::{BranchId, ParticipantName};
+use crate::participant::Registered;
+use crate::protocol::IncarnationRecord;
+use crate::protocol::recovery::{Action, BranchPlan, Evidence, History, Plan, Sighting as State, TransactionPlan};
+use crate::resolver::{Foreigner, Hindrance, Pass, Seen, Unsettled, View};
 
-/// How long branches have been prepared, by participant and by what the server calls them.
-#[derive(Debug, Default)]
-pub(super) struct Ages(HashMap<(ParticipantName, String), u64>);
-
-impl Ages {
-    /// Takes over a participant's list; what was known before stays.
-    pub(super) fn add(&mut self, participant: ParticipantName, sightings: &[Sighting]) {
-        for sighting in sightings {
-            let gid = match &sighting.branch {
-                Sighted::Ours(id) => id.to_string(),
-                Sighted::Foreign(text) => text.clone(),
-            };
-            if let Some(age) = sighting.age {
-                self.0.entry((participant, gid)).or_insert(age.as_secs());
-            }
-        }
-    }
-
-    fn add_all(&mut self, view: &View) {
-        for seen in &view.participants {
-            self.add(seen.name, &seen.sightings);
-        }
-    }
-
-    fn of(&self, participant: ParticipantName, gid: &str) -> Option<u64> {
-        self.0.get(&(participant, gid.to_owned())).copied()
-    }
-}
-
-/// What the passes of a recovery found and did, transaction by transaction.
-#[derive(Debug, Default)]
-pub struct Course {
-    /// As each was first found, and as the latest pass that still saw it left it.
-    transactions: BTreeMap<TransactionId, (TransactionPlan, Option<TransactionPlan>)>,
-    ages: Ages,
-}
-
-impl Course {
-    /// Takes over what a pass found and did.
-    pub fn add(&mut self, pass: &Pass) {
-        self.ages.add_all(&pass.view);
-        for found in &pass.found.transactions {
-            self.transactions.entry(found.id).or_insert_with(|| (found.clone(), None));
-        }
-        for left in &pass.left.transactions {
-            let course = self.transactions.entry(left.id).or_insert_with(|| (left.clone(), None));
-            course.1 = Some(left.clone());
-        }
-        for (id, (first, left)) in &mut self.transactions {
-            if pass.left.transactions.iter().all(|now| now.id != *id) {
-                // Settled, and nothing shows it any more; unless it is out of sight.
-                *left = out_of_sight(first, &pass.left);
-            }
-        }
-    }
-}
-
-/// A transaction that a pass lost sight of: a participant did not answer when it was told to end its branch.
-fn out_of_sight(first: &TransactionPlan, plan: &Plan) -> Option<TransactionPlan> {
-    let mut left = TransactionPlan { action: Action::Wait, ..first.clone() };
-    let mut lost = false;
-    for branch in &mut left.branches {
-        let unscanned = plan.unscanned.iter().find(|one| one.participant == branch.participant);
-        branch.action = if unscanned.is_some() { Action::Wait } else { Action::Nothing };
-        if let Some(unscanned) = unscanned {
-            lost = true;
-            branch.why = format!("{}: {}", branch.why, unscanned.cause);
-        }
-    }
-    lost.then_some(left)
-}
-
-impl Report {
+impl<'a> Report<'a> {
     /// A report about a plan.
-    pub(super) fn of_plan(participants: Vec<Participant>, plan: &Plan, ages: &Ages) -> Self {
-        let transactions = plan.transactions.iter().map(|one| Transaction::planned(one, ages)).collect();
-        Self::new(participants, transactions, foreign(plan, ages))
+    pub(super) fn of_plan(
+        participants: Vec<Participant>,
+        plan: &'a Plan,
+        foreigners: &'a [Foreigner],
+        facts: &'a Facts,
+    ) -> Self {
+        let transactions = Rows::new(|| plan.transactions.iter().map(|one| Transaction::planned(one, facts)));
+        Self::new(participants, transactions, foreign(foreigners, facts))
     }
 
     /// A report about what one look showed, and what recovery would do.
-    pub fn of_look(view: &View, plan: &Plan) -> Self {
-        let mut ages = Ages::default();
-        ages.add_all(view);
-        Self::of_plan(view.participants.iter().map(Participant::new).collect(), plan, &ages)
+    pub fn of_look(view: &'a View, plan: &'a Plan, facts: &'a Facts) -> Self {
+        Self::of_plan(view.participants.iter().map(Participant::new).collect(), plan, view.foreigners(), facts)
+    }
+
+    /// A report about what is prepared, and nothing else.
+    pub fn of_drain(view: &'a View, plan: &'a Plan, facts: &'a Facts) -> Self {
+        let prepared = |one: &&TransactionPlan| one.branches.iter().any(|branch| branch.sighting == State::Listed);
+        let transactions =
+            Rows::new(move || plan.transactions.iter().filter(prepared).map(|one| Transaction::planned(one, facts)));
+        let participants: Vec<_> = view.participants.iter().map(Participant::new).collect();
+        let holds = view.participants.iter().any(|seen| !seen.sightings.is_empty());
+        let left = if holds { Exit::InDoubt } else { Exit::Clean };
+        let status = participants.iter().map(|one| one.exit).max().unwrap_or_default().max(left);
+        Self { kind: Kind::Drain, status, ..Self::new(participants, transactions, foreign(view.foreigners(), facts)) }
     }
 
     /// A report about a recovery: what was found and done, and how it stands now.
-    pub fn of_recovery(last: &Pass, course: &Course) -> Self {
-        let transactions = course.transactions.values().map(|(first, left)| match left {
-            Some(left) => Transaction::treated(first, left, &course.ages),
-            None => Transaction::settled(first, &course.ages),
+    pub fn of_recovery(last: &'a Pass, course: &'a Course) -> Self {
+        let facts = course.facts();
+        let transactions = Rows::new(move || {
+            course.transactions().map(|(first, left)| match left {
+                Some(left) => Transaction::treated(first, left, facts),
+                None => Transaction::settled(first, facts),
+            })
         });
         let participants = last.view.participants.iter().map(|seen| Participant::after(seen, &last.left));
-        let report = Self::new(participants.collect(), transactions.collect(), foreign(&last.left, &course.ages));
-        Self { recovery: true, ..report }
+        let report = Self::new(participants.collect(), transactions, foreign(last.view.foreigners(), facts));
+        Self { kind: Kind::Recovery, ..report }
     }
 }
 
 impl EarlierOpening {
-    pub(super) fn of(one: &Unsettled) -> Self {
+    /// One that a recovery could not settle.
+    pub fn of(one: &Unsettled) -> Self {
         let exit = match one.hindrance {
             Hindrance::OutOfReach => Exit::Unreachable,
             Hindrance::Pending => Exit::InDoubt,
@@ -117,19 +67,54 @@ impl EarlierOpening {
         let (incarnation, why) = (one.incarnation.to_string(), one.cause.clone());
         Self { incarnation, opened_at_ms: one.opened_at_ms, why, exit }
     }
+
+    /// One that nobody has asked for yet.
+    pub fn unasked(opened: &IncarnationRecord) -> Self {
+        let why = "not asked for yet: the next opening does that, or `handfast recover`".to_owned();
+        let incarnation = opened.incarnation.to_string();
+        Self { incarnation, opened_at_ms: opened.opened_at_ms, why, exit: Exit::Clean }
+    }
 }
 
-fn foreign(plan: &Plan, ages: &Ages) -> Vec<Foreign> {
-    let foreign = plan.foreign.iter().map(|one| Foreign {
-        participant: one.participant.to_string(),
-        gid: one.gid.clone(),
-        age_seconds: ages.of(one.participant, &one.gid),
-    });
-    foreign.collect()
+fn foreign<'a>(all: &'a [Foreigner], facts: &'a Facts) -> Rows<'a, Foreign> {
+    Rows::new(move || all.iter().map(|one| Foreign::of(one, facts)))
+}
+
+impl Foreign {
+    /// A foreign branch, and what is known of it.
+    pub fn of(one: &Foreigner, facts: &Facts) -> Self {
+        let Foreigner { participant, gid, age, registered, orphan, evidence } = one;
+        let proof = |(participant, evidence): &(ParticipantName, Evidence)| Proof {
+            participant: participant.to_string(),
+            evidence: *evidence,
+        };
+        Self {
+            participant: participant.to_string(),
+            gid: gid.clone(),
+            age_seconds: age.map(|age| age.as_secs()),
+            waiting: facts.waiting(*participant, gid),
+            orphan: *orphan,
+            registered: registered.as_ref().map(Opening::of),
+            evidence: evidence.iter().map(proof).collect(),
+        }
+    }
+}
+
+impl Opening {
+    fn of(one: &Registered) -> Self {
+        Self {
+            node: one.node.to_string(),
+            incarnation: one.incarnation.to_string(),
+            journal: one.journal.to_string(),
+            host: one.host.clone(),
+            opened_seconds_ago: one.age.as_secs(),
+        }
+    }
 }
 
 impl Participant {
-    fn new(seen: &Seen) -> Self {
+    /// One as a look found it.
+    pub fn new(seen: &Seen) -> Self {
         Self {
             name: seen.name.to_string(),
             kind: seen.kind.to_owned(),
@@ -164,28 +149,47 @@ fn still_prepared(seen: &Seen, left: &Plan) -> Option<usize> {
 }
 
 impl Transaction {
-    /// What is to be done.
-    fn planned(plan: &TransactionPlan, ages: &Ages) -> Self {
+    /// One of which nothing is known.
+    pub fn silent(id: impl ToString) -> Self {
         Self {
+            id: id.to_string(),
+            decision: History::Foreign,
+            outcome: None,
+            action: Action::Nothing,
+            done: false,
+            branches: Vec::new(),
+            explained: None,
+            exit: Exit::Usage,
+        }
+    }
+
+    /// What is to be done.
+    pub fn planned(plan: &TransactionPlan, facts: &Facts) -> Self {
+        Self {
+            explained: None,
             id: plan.id.to_string(),
             decision: plan.history,
             outcome: Some(plan.outcome),
             action: plan.action,
             done: false,
-            branches: plan.branches.iter().map(|one| Branch::planned(one, ages)).collect(),
-            exit: exit_of(plan.outcome, plan.action),
+            branches: plan.branches.iter().map(|one| Branch::planned(one, facts)).collect(),
+            exit: match plan.history {
+                // Its outcome stays what it was; nothing is left to be done about it.
+                History::Forgotten if at_rest(plan.action) => Exit::Clean,
+                _ => exit_of(plan.outcome, plan.action),
+            },
         }
     }
 
     /// What was found to be done, and what is left of it.
-    fn treated(first: &TransactionPlan, left: &TransactionPlan, ages: &Ages) -> Self {
-        let mut now = Self::planned(left, ages);
+    fn treated(first: &TransactionPlan, left: &TransactionPlan, facts: &Facts) -> Self {
+        let mut now = Self::planned(left, facts);
         now.done = now.exit == Exit::Clean && left.action != Action::Leave;
         for found in &first.branches {
             let gid = BranchId::to_string(&found.id);
             match now.branches.iter_mut().find(|branch| branch.gid == gid) {
                 Some(branch) => branch.was(found),
-                None => now.branches.push(Branch::settled(found, ages)),
+                None => now.branches.push(Branch::settled(found, facts)),
             }
         }
         let done = now.branches.iter().filter(|branch| branch.done).map(|branch| branch.action).max();
@@ -194,15 +198,16 @@ impl Transaction {
     }
 
     /// One that was settled and shows no more.
-    fn settled(first: &TransactionPlan, ages: &Ages) -> Self {
-        let branches = first.branches.iter().map(|one| Branch::settled(one, ages)).collect();
-        Self { done: true, branches, exit: Exit::Clean, ..Self::planned(first, ages) }
+    fn settled(first: &TransactionPlan, facts: &Facts) -> Self {
+        let branches = first.branches.iter().map(|one| Branch::settled(one, facts)).collect();
+        Self { done: true, branches, exit: Exit::Clean, ..Self::planned(first, facts) }
     }
 }
 
 impl Branch {
-    fn planned(plan: &BranchPlan, ages: &Ages) -> Self {
+    fn planned(plan: &BranchPlan, facts: &Facts) -> Self {
         let gid = BranchId::to_string(&plan.id);
+        let (age_seconds, is_listed) = (facts.age(plan.participant, &gid), plan.sighting == State::Listed);
         Self {
             participant: plan.participant.to_string(),
             state: plan.sighting,
@@ -210,14 +215,21 @@ impl Branch {
             action: plan.action,
             done: false,
             why: plan.why.clone(),
-            age_seconds: ages.of(plan.participant, &gid),
+            age_seconds,
+            age_at_most_seconds: facts.age_at_most(&plan.id).filter(|_| is_listed && age_seconds.is_none()),
+            waiting: match plan.sighting {
+                State::Listed => facts.waiting(plan.participant, &gid),
+                State::NotListed | State::GivenUp => Some(Vec::new()),
+                State::NotScanned | State::OtherData => None,
+            },
             gid,
         }
     }
 
     /// One that was dealt with and shows no more.
-    fn settled(first: &BranchPlan, ages: &Ages) -> Self {
-        Self { done: matches!(first.action, Action::Commit | Action::RollBack), ..Self::planned(first, ages) }
+    fn settled(first: &BranchPlan, facts: &Facts) -> Self {
+        let done = matches!(first.action, Action::Commit | Action::RollBack);
+        Self { done, waiting: Some(Vec::new()), ..Self::planned(first, facts) }
     }
 
     /// Tells how it was found; and what was done, if it is at rest now.

@@ -215,7 +215,9 @@ pub fn check(record: &Record) -> Result<(), &'static str> {
             let own = record.branches.iter().all(|branch| branch.id.transaction == record.transaction);
             bounded(own, "damage to another transaction's branch")?;
             let short = record.branches.iter().all(|branch| branch.why.len() <= many);
-            bounded(short, "a description longer than 65535 bytes")
+            bounded(short, "a description longer than 65535 bytes")?;
+            let words: usize = record.branches.iter().map(|branch| branch.why.len()).sum();
+            bounded(words <= MAX_PAYLOAD, "descriptions larger than 5 MiB")
         }
         Record::Resolved(id, _, remark) | Record::Forgotten(id, remark) => {
             bounded(id.sequence > 0, "a transaction with sequence 0")?;

@@ -53,6 +53,7 @@ struct Inner {
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
     unsynced: Vec<NameChange>,
+    directories: BTreeSet<String>,
     locked: bool,
     /// Counts the processes.
     generation: usize,
@@ -61,6 +62,7 @@ struct Inner {
     syncs: usize,
     operations: usize,
     failures: usize,
+    read: usize,
     log: Vec<String>,
 }
 
@@ -69,6 +71,8 @@ struct Inner {
 pub struct Disk {
     inner: Arc<Mutex<Inner>>,
     generation: usize,
+    /// The path of a directory below, with its slash.
+    below: String,
 }
 
 /// A small generator of choices.
@@ -106,6 +110,11 @@ impl Disk {
         self.inner().operations
     }
 
+    /// How many bytes were read since the last call.
+    pub fn take_read(&self) -> usize {
+        std::mem::take(&mut self.inner().read)
+    }
+
     /// The operations since the last call, as text.
     pub fn take_log(&self) -> Vec<String> {
         std::mem::take(&mut self.inner().log)
@@ -114,7 +123,7 @@ impl Disk {
     /// A disk of its own with the same contents, seen by a new process.
     pub fn copy(&self) -> Self {
         let inner = self.inner().clone();
-        let copy = Self { inner: Arc::new(Mutex::new(inner)), generation: 0 };
+        let copy = Self { inner: Arc::new(Mutex::new(inner)), generation: 0, below: String::new() };
         copy.kill()
     }
 
@@ -124,7 +133,7 @@ impl Disk {
         inner.generation += 1;
         inner.locked = false;
         inner.faults = Faults::default();
-        Self { inner: Arc::clone(&self.inner), generation: inner.generation }
+        Self { inner: Arc::clone(&self.inner), generation: inner.generation, below: String::new() }
     }
 
     /// Ends process and kernel.
@@ -149,13 +158,25 @@ impl Disk {
         for change in unsynced.into_iter().take(surviving) {
             change.apply(&mut inner.durable_names);
         }
+        // What is in a directory goes with its name.
+        let names = inner.durable_names.clone();
+        inner.durable_names.retain(|path, _| path.split_once('/').is_none_or(|(above, _)| names.contains_key(above)));
         inner.names = inner.durable_names.clone();
         drop(inner);
         after
     }
 
     pub fn names(&self) -> Vec<String> {
-        self.inner().names.keys().cloned().collect()
+        let inner = self.inner();
+        let own = inner.names.keys().filter_map(|path| path.strip_prefix(&self.below));
+        own.filter(|name| !name.contains('/') && !inner.directories.contains(*name)).map(str::to_owned).collect()
+    }
+
+    /// The directories that were made, with the files in them.
+    pub fn directories(&self) -> Vec<(String, Self)> {
+        let inner = self.inner();
+        let found = inner.directories.iter().filter(|name| inner.names.contains_key(*name));
+        found.map(|name| (name.clone(), Self { below: format!("{name}/"), ..self.clone() })).collect()
     }
 
     pub fn segments(&self) -> Vec<String> {
@@ -164,7 +185,7 @@ impl Disk {
 
     pub fn contents(&self, name: &str) -> Vec<u8> {
         let inner = self.inner();
-        inner.inodes[inner.names[name]].live.clone()
+        inner.inodes[inner.names[&self.path(name)]].live.clone()
     }
 
     /// Replaces a file behind everybody's back, durably.
@@ -172,6 +193,17 @@ impl Disk {
         let mut inner = self.inner();
         let inode = inner.names[name];
         inner.inodes[inode] = Inode { live: contents.clone(), durable: contents, dirty: BTreeSet::new() };
+    }
+
+    /// Removes a file behind everybody's back, durably.
+    pub fn lose(&self, name: &str) {
+        let mut inner = self.inner();
+        inner.names.remove(name);
+        inner.durable_names.remove(name);
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}{name}", self.below)
     }
 
     fn step(&self, operation: Operation, what: String) -> io::Result<MutexGuard<'_, Inner>> {
@@ -216,6 +248,12 @@ impl Inner {
 }
 
 impl NameChange {
+    /// Whether it is one of the directory at that path.
+    fn is_below(&self, below: &str) -> bool {
+        let (Self::Add(path, _) | Self::Rename(path, _) | Self::Remove(path)) = self;
+        path.strip_prefix(below).is_some_and(|name| !name.contains('/'))
+    }
+
     fn apply(&self, names: &mut BTreeMap<String, usize>) {
         match self {
             Self::Add(name, inode) => {
@@ -248,6 +286,20 @@ impl Inode {
         }
         self.live[offset..end].copy_from_slice(bytes);
         self.dirty.extend(offset / SECTOR..=(end - 1) / SECTOR);
+    }
+}
+
+/// Counts what is read.
+struct Reading {
+    disk: Disk,
+    bytes: Cursor<Vec<u8>>,
+}
+
+impl Read for Reading {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.bytes.read(buffer)?;
+        self.disk.inner().read += read;
+        Ok(read)
     }
 }
 
@@ -314,22 +366,36 @@ impl Storage for Disk {
 
     fn open(&self, name: &str) -> io::Result<Box<dyn Read>> {
         let inner = self.inner();
-        let inode = inner.names.get(name).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Box::new(Cursor::new(inner.inodes[*inode].live.clone())))
+        let inode = inner.names.get(&self.path(name)).ok_or(io::ErrorKind::NotFound)?;
+        let bytes = Cursor::new(inner.inodes[*inode].live.clone());
+        Ok(Box::new(Reading { disk: self.clone(), bytes }))
     }
 
     fn create(&self, name: &str, length: u64) -> io::Result<Box<dyn StorageFile>> {
-        let length = usize::try_from(length).unwrap();
+        let (length, name) = (usize::try_from(length).unwrap(), &self.path(name));
         let mut inner = self.step(Operation::Write, format!("create {name}, {length} bytes"))?;
         let zeros = Inode { live: vec![0; length], durable: vec![0; length], dirty: BTreeSet::new() };
         inner.inodes.push(zeros);
         let inode = inner.inodes.len() - 1;
-        inner.change(NameChange::Add(name.into(), inode));
+        inner.change(NameChange::Add(name.clone(), inode));
         if inner.faults.capacity.is_some_and(|capacity| inner.used() > capacity) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         drop(inner);
-        Ok(Box::new(MemoryFile { disk: self.clone(), inode, name: name.into(), is_lock: false }))
+        Ok(Box::new(MemoryFile { disk: self.clone(), inode, name: name.clone(), is_lock: false }))
+    }
+
+    fn create_directory(&self, name: &str) -> io::Result<Box<dyn Storage>> {
+        let mut inner = self.step(Operation::Any, format!("create directory {name}"))?;
+        if inner.names.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        inner.inodes.push(Inode::default());
+        let inode = inner.inodes.len() - 1;
+        inner.change(NameChange::Add(name.into(), inode));
+        inner.directories.insert(name.into());
+        drop(inner);
+        Ok(Box::new(Self { below: format!("{name}/"), ..self.clone() }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -367,8 +433,11 @@ impl Storage for Disk {
     fn sync_directory(&self) -> io::Result<()> {
         let mut inner = self.step(Operation::Sync, "sync directory".into())?;
         if !inner.faults.lying_directory_sync {
-            inner.unsynced.clear();
-            inner.durable_names = inner.names.clone();
+            let (own, others) =
+                std::mem::take(&mut inner.unsynced).into_iter().partition(|change| change.is_below(&self.below));
+            inner.unsynced = others;
+            let own: Vec<_> = own;
+            own.iter().for_each(|change| change.apply(&mut inner.durable_names));
         }
         Ok(())
     }

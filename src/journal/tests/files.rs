@@ -359,7 +359,7 @@ fn d47_a_damaged_journal_is_refused_and_still_shown() {
 }
 
 /// A hundred bytes in the middle.
-fn overwrite(path: &Path, offset: usize) {
+pub fn overwrite(path: &Path, offset: usize) {
     let mut bytes = std::fs::read(path).unwrap();
     bytes[offset..offset + 100].fill(0x5a);
     std::fs::write(path, bytes).unwrap();

@@ -1,9 +1,11 @@
 //! The journal against disks that lose, tear, lie, fill up and fail.
 
+mod audit;
 mod disk;
 mod document;
 mod files;
 mod reading;
+mod repair;
 mod samples;
 mod schedules;
 mod torture;

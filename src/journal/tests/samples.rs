@@ -2,7 +2,7 @@
 
 use crate::id::{Incarnation, Lineage, ParticipantName, TransactionId};
 use crate::journal::Opening;
-use crate::protocol::{CommitRecord, DecidedBranch, ParticipantRecord, Payload, Record};
+use crate::protocol::{CommitRecord, DecidedBranch, ParticipantRecord, Payload, Record, Remark};
 
 pub fn opening(incarnation: u64) -> Opening {
     Opening {
@@ -44,6 +44,14 @@ pub fn done(incarnation: u64, sequence: u64) -> Record {
 
 pub fn participant(text: &str, lineage: u64) -> Record {
     Record::Participant(ParticipantRecord { name: name(text), lineage: Lineage(lineage), reason: String::new() })
+}
+
+pub fn remark(reason: &str) -> Remark {
+    Remark { at_ms: 1_700_000_000_000, host: "db-console".into(), reason: reason.into() }
+}
+
+pub fn incomplete(incarnation: u64) -> Record {
+    Record::Incomplete(Incarnation(incarnation), remark("records were lost"))
 }
 
 /// Waits for a future on this thread. The journal's own thread is what moves it.

@@ -1,10 +1,10 @@
 //! Random schedules of work, failures, crashes and restarts against a simple model.
 
 use super::disk::{Dice, Disk, Faults, Operation};
-use super::samples::{decision, id, name, opening, wait};
-use crate::id::{Lineage, TransactionId};
+use super::samples::{decision, id, name, opening, remark, wait};
+use crate::id::{Incarnation, Lineage, TransactionId};
 use crate::journal::{Image, Journal, Verdict, read_from};
-use crate::protocol::{ParticipantRecord, Record};
+use crate::protocol::{Absence, DamageRecord, IncarnationRecord, ParticipantRecord, Record, Resolution};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +18,10 @@ enum Step {
     OnePhase,
     /// Appends a new lineage of a participant.
     Participant(u64),
+    /// Something of the audit, of the n-th earlier opening or the n-th commit.
+    Audit(Audit, u8),
+    /// Waits until all that was noted is durable.
+    Flush,
     /// The n-th operation from now on fails.
     Fail { operation: Operation, nth: usize, lasting: bool },
     /// The disk has so many bytes from now on.
@@ -30,6 +34,24 @@ enum Step {
     LosePower(u64),
 }
 
+#[derive(Debug, Clone, Copy)]
+enum Audit {
+    Damaged,
+    Forgotten,
+    Resolved,
+    Incomplete,
+    Witnessed,
+    GivenUp,
+    Settled,
+    TakeOver,
+}
+
+fn audit() -> impl Strategy<Value = Audit> {
+    use Audit::*;
+    let kinds = [Damaged, Forgotten, Resolved, Incomplete, Witnessed, GivenUp, Settled, TakeOver];
+    proptest::sample::select(kinds.to_vec())
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let operation = prop_oneof![Just(Operation::Any), Just(Operation::Write), Just(Operation::Sync)];
     prop_oneof![
@@ -37,6 +59,8 @@ fn step() -> impl Strategy<Value = Step> {
         8 => any::<u8>().prop_map(Step::Done),
         2 => Just(Step::OnePhase),
         1 => (1..u64::MAX).prop_map(Step::Participant),
+        6 => (audit(), any::<u8>()).prop_map(|(what, nth)| Step::Audit(what, nth)),
+        1 => Just(Step::Flush),
         1 => (operation, 1..30_usize, any::<bool>())
             .prop_map(|(operation, nth, lasting)| Step::Fail { operation, nth, lasting }),
         1 => (1000..9000_usize).prop_map(Step::Capacity),
@@ -61,6 +85,11 @@ struct Model {
     /// Values of a key, by the transaction that brought them, in the order of the attempts.
     payloads: BTreeMap<u8, Vec<(TransactionId, Told)>>,
     lineages: Vec<(u64, Told)>,
+    /// What was appended of the audit.
+    audit: Vec<(Record, Told)>,
+    /// What this opening has noted, and what a flush vouched for.
+    noted_here: BTreeSet<TransactionId>,
+    flushed: BTreeSet<TransactionId>,
 }
 
 impl Model {
@@ -68,12 +97,23 @@ impl Model {
         for (id, told) in &self.commits {
             assert!(*told == Told::InDoubt || image.is_committed(*id), "the acknowledged {id} is lost");
             let open = image.open_decision(*id).is_some();
-            assert!(open || !image.is_committed(*id) || self.noted_done.contains(id), "{id} is done by itself");
+            // A decision that was never acknowledged may be lost, and yet a witness be found.
+            let witnessed = self.audit.iter().any(|(record, _)| *record == Record::Witnessed(*id));
+            let ended = self.noted_done.contains(id) || image.audit().forgotten(*id).is_some() || witnessed;
+            assert!(open || !image.is_committed(*id) || ended, "{id} is done by itself");
         }
+        let flushed = |id: &TransactionId| image.is_committed(*id) && image.open_decision(*id).is_none();
+        assert!(self.flushed.iter().all(flushed), "what was flushed is lost");
+        self.check_audit(image);
         for decision in image.open_decisions() {
             assert!(self.commits.contains_key(&decision.transaction), "{} came from nowhere", decision.transaction);
         }
-        let possible = self.commits.keys().chain(&self.noted_one_phase).filter(|id| image.is_committed(**id)).count();
+        let witnessed = self.audit.iter().filter_map(|(record, _)| match record {
+            Record::Witnessed(id) => Some(id),
+            _ => None,
+        });
+        let asked: BTreeSet<_> = self.commits.keys().chain(&self.noted_one_phase).chain(witnessed).collect();
+        let possible = asked.into_iter().filter(|id| image.is_committed(**id)).count();
         assert_eq!(image.committed_count(), possible as u64, "commits that nobody asked for");
         for (key, attempts) in &self.payloads {
             let found = image.payload(&[*key]).map(|(id, _)| id);
@@ -89,6 +129,42 @@ impl Model {
         let after = self.lineages.iter().rposition(|(_, told)| *told == Told::Durable);
         let allowed = self.lineages[after.unwrap_or(0)..].iter().map(|(lineage, _)| Some(*lineage));
         assert!(allowed.chain(after.is_none().then_some(None)).any(|lineage| lineage == found), "lineage {found:?}");
+    }
+}
+
+impl Model {
+    /// What was acknowledged is there; what is there was asked for.
+    fn check_audit(&self, image: &Image) {
+        let audit = image.audit();
+        let there = |record: &Record| match record {
+            Record::Damaged(damage) => audit.damage(damage.transaction).is_some(),
+            Record::Forgotten(id, _) => audit.forgotten(*id).is_some() && image.open_decision(*id).is_none(),
+            Record::Resolved(id, resolution, _) => audit.resolved(*id).is_some_and(|(found, _)| found == *resolution),
+            Record::Incomplete(incarnation, _) => audit.incomplete(*incarnation).is_some(),
+            Record::Witnessed(id) => image.is_committed(*id),
+            Record::GivenUp(incarnation, participant) => audit.is_given_up(*incarnation, *participant),
+            Record::Settled(incarnation, _) => image.is_settled(*incarnation),
+            Record::Incarnation(opened) => image.knows(opened.incarnation),
+            _ => unreachable!("of the audit"),
+        };
+        for (record, told) in &self.audit {
+            assert!(*told == Told::InDoubt || there(record), "{record:?} is lost");
+        }
+        let asked = |wanted: &dyn Fn(&Record) -> bool| self.audit.iter().any(|(record, _)| wanted(record));
+        for damage in audit.damaged() {
+            assert!(asked(&|record| matches!(record, Record::Damaged(one) if one == damage)), "{damage:?}");
+        }
+        for (id, resolution) in audit.resolutions() {
+            let same =
+                |record: &Record| matches!(record, Record::Resolved(one, to, _) if (*one, *to) == (id, resolution));
+            assert!(asked(&same), "nobody resolved {id}");
+        }
+        for (incarnation, _) in audit.incompletes() {
+            let same = |record: &Record| matches!(record, Record::Incomplete(one, _) if *one == incarnation);
+            assert!(asked(&same), "nobody called {incarnation} incomplete");
+            let settled = image.settled(incarnation);
+            assert!(settled != Some(Absence::RolledBack), "{incarnation} is incomplete, so nothing is proven");
+        }
     }
 }
 
@@ -122,6 +198,7 @@ impl World {
             assert_eq!(&all, image, "a reader sees what an opening finds");
         });
         self.journal = Some(journal);
+        self.model.noted_here.clear();
     }
 
     fn journal(&self) -> &Journal {
@@ -157,6 +234,7 @@ impl World {
         if self.journal().image(|image| image.is_committed(id)) {
             self.journal().note(Record::Done(id));
             self.model.noted_done.insert(id);
+            self.model.noted_here.insert(id);
         }
     }
 
@@ -175,6 +253,13 @@ impl World {
                 let result = wait(self.journal().append(Record::Participant(record)));
                 self.model.lineages.push((lineage, told(&result)));
             }
+            Step::Audit(what, nth) => self.audit(what, usize::from(nth)),
+            Step::Flush => {
+                let noted = self.model.noted_here.clone();
+                if wait(self.journal().flush()).is_ok() {
+                    self.model.flushed.extend(noted);
+                }
+            }
             Step::Fail { operation, nth, lasting } => {
                 self.disk.set_faults(Faults { fail: Some((operation, nth, lasting)), ..Faults::default() });
             }
@@ -187,6 +272,46 @@ impl World {
             Step::LosePower(seed) => {
                 self.disk = self.disk.lose_power(&mut Dice(seed));
                 self.end(Disk::clone);
+            }
+        }
+    }
+
+    /// Appends what a pass or a person may append now: the image says what that is, as it does to them.
+    fn audit(&mut self, what: Audit, nth: usize) {
+        let earlier = 1 + nth as u64 % self.incarnation;
+        let (incarnation, lost) = (Incarnation(earlier), Incarnation(1_000_000 + nth as u64 % 3));
+        let known: Vec<_> = self.model.commits.keys().copied().collect();
+        let some = if nth.is_multiple_of(2) { known.get(nth % known.len().max(1)).copied() } else { None };
+        let transaction = some.unwrap_or(id(earlier, 500 + nth as u64 % 7));
+        let records = match what {
+            Audit::Damaged => {
+                let found_at_ms = self.model.audit.len() as u64;
+                vec![Record::Damaged(DamageRecord { transaction, branches: Vec::new(), found_at_ms })]
+            }
+            Audit::Forgotten => vec![Record::Forgotten(transaction, remark("by hand"))],
+            Audit::Resolved if nth.is_multiple_of(3) => {
+                vec![Record::Resolved(transaction, Resolution::Commit, remark("by hand"))]
+            }
+            Audit::Resolved => vec![Record::Resolved(transaction, Resolution::RollBack, remark("by hand"))],
+            Audit::Incomplete => vec![Record::Incomplete(incarnation, remark("lost"))],
+            Audit::Witnessed => vec![Record::Witnessed(transaction)],
+            Audit::GivenUp => vec![Record::GivenUp(incarnation, name("orders"))],
+            Audit::Settled => vec![Record::Settled(incarnation, Absence::RolledBack)],
+            Audit::TakeOver => {
+                let opened = IncarnationRecord { incarnation: lost, ..opening(1).record() };
+                vec![Record::Incomplete(lost, remark("lost")), Record::Incarnation(opened)]
+            }
+        };
+        for record in records {
+            let own =
+                matches!(&record, Record::Settled(one, _) | Record::Incomplete(one, _) if one.0 == self.incarnation);
+            if own || self.journal().image(|image| image.check(&record)).is_err() {
+                return;
+            }
+            let told = told(&wait(self.journal().append(record.clone())));
+            self.model.audit.push((record, told));
+            if told == Told::InDoubt {
+                return;
             }
         }
     }

@@ -243,6 +243,13 @@ fn d08_a_journal_cut_at_every_byte_opens_with_all_complete_records() {
 fn every_flipped_bit_changes_nothing_or_is_refused() {
     let (disk, told) = killed(12);
     flip_every_bit(&disk, &told);
+    // Everything that persons have a hand in.
+    let audited = disk.copy();
+    let journal = open(&audited, 4).unwrap();
+    super::audit::write_some(&journal);
+    let audited = audited.copy();
+    drop(journal);
+    flip_every_bit(&audited, &told);
     // Straight after an opening there is a snapshot and nothing else: no mark vouches for it but the header's.
     let second = disk.copy();
     let journal = open(&second, 2).unwrap();

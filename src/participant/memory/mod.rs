@@ -9,21 +9,26 @@
 //! witnesses stay.
 
 mod branch;
+mod session;
 mod state;
 
 use self::branch::MemoryBranch;
-use self::state::{Session, State, Work, failed, lost};
+pub use self::session::MemorySession;
+use self::state::{Row, Session, State, Work, lost};
+use super::lease::Claimed;
+use super::pool::refuse_running;
 use super::witness::{Key, Kind, Witnessed, new_lineage};
 use super::{
-    Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
+    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Participant, Prunable, Question, Registered,
+    Registration, Server, Sighted, Sighting,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId};
-use crate::protocol::{Finish, Mode};
+use crate::protocol::{Finish, Mode, Resolution};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::Instant;
 use tokio::sync::Notify;
 
 /// A call that a fault can be armed for.
@@ -57,6 +62,12 @@ pub enum Step {
     EndSessions,
     /// [`Participant::witnessed`]
     Witnessed,
+    /// [`Participant::hold`]
+    Hold,
+    /// [`Participant::registry`]
+    Registry,
+    /// [`Participant::prune`]
+    Prune,
 }
 
 /// What happens to a call.
@@ -125,7 +136,13 @@ impl MemoryServer {
             for session in sessions {
                 state.end_session(session);
             }
+            state.leases.clear();
         });
+    }
+
+    /// Ends the connections of all resolvers: every lease is free for whoever asks first.
+    pub fn end_resolvers(&self) {
+        self.state().leases.clear();
     }
 
     /// Ends the sessions of one name; whether there was one.
@@ -176,87 +193,6 @@ impl MemoryServer {
     }
 }
 
-/// What the application works through.
-pub struct MemorySession {
-    server: Arc<MemoryServer>,
-    number: u64,
-    lock_timeout: Duration,
-}
-
-impl MemorySession {
-    /// Writes a row, waiting for its lock.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Retry`] for a deadlock or a lock that was not given in time, [`ErrorKind::Statement`] in a failed
-    /// or read-only transaction; all of them doom the transaction.
-    ///
-    /// # Cancel safety
-    /// Dropped while it waits, it has written nothing.
-    pub async fn write(&self, row: i64, value: i64) -> Result<()> {
-        let attempts = async {
-            loop {
-                let changed = self.server.changed.notified();
-                let mut changed = std::pin::pin!(changed);
-                changed.as_mut().enable();
-                if let Some(result) = self.server.state().write(self.number, row, value) {
-                    return result;
-                }
-                changed.await;
-            }
-        };
-        let late = |_| self.server.state().fail(self.number, Error::new(ErrorKind::Retry, "lock timeout"));
-        let result = tokio::time::timeout(self.lock_timeout, attempts).await.unwrap_or_else(late);
-        self.server.changed.notify_waiters();
-        result
-    }
-
-    /// Reads a row as its transaction sees it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Statement`] in a failed transaction or outside any.
-    pub fn read(&self, row: i64) -> Result<Option<i64>> {
-        let mut state = self.server.state();
-        let work = state.work(self.number)?;
-        if work.failed {
-            return Err(failed());
-        }
-        let own = work.writes.get(&row).copied();
-        Ok(own.or_else(|| state.rows.get(&row).copied()))
-    }
-
-    /// A statement that fails and dooms its transaction.
-    ///
-    /// # Errors
-    /// Always.
-    pub fn fail(&self) -> Result<()> {
-        self.server.state().fail(self.number, failed())
-    }
-
-    /// Ends the transaction behind the bridge's back.
-    ///
-    /// # Errors
-    /// When no transaction is open.
-    pub fn end(&self, commit: bool) -> Result<()> {
-        self.server.change(|state| {
-            state.work(self.number)?;
-            match state.take_work(self.number) {
-                Some(work) if commit && !work.failed => state.apply(work),
-                Some(work) => state.discard(&work),
-                None => {}
-            }
-            Ok(())
-        })
-    }
-
-    /// Begins another transaction behind the bridge's back.
-    ///
-    /// # Errors
-    /// When the session is lost.
-    pub fn begin(&self) -> Result<()> {
-        self.server.state().begin(self.number, None, true)
-    }
-}
-
 /// A participant on a [`MemoryServer`].
 pub struct Memory {
     name: ParticipantName,
@@ -265,11 +201,15 @@ pub struct Memory {
     registered: OnceLock<SessionName>,
     slots: Mutex<u32>,
     closed: AtomicBool,
+    /// Tells its resolver from others.
+    number: u64,
+    claimed: Claimed,
 }
 
 impl Memory {
     /// A participant under a name; with `witness` false it keeps no proof of commits.
     pub fn new(name: ParticipantName, server: Arc<MemoryServer>, witness: bool) -> Self {
+        let number = server.state().number();
         Self {
             name,
             server,
@@ -277,7 +217,27 @@ impl Memory {
             registered: OnceLock::new(),
             slots: Mutex::new(0),
             closed: AtomicBool::new(false),
+            number,
+            claimed: Claimed::default(),
         }
+    }
+
+    /// A call of the resolver: of nobody who has made a claim and does not hold the lease.
+    async fn control<T>(&self, step: Step, act: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        let claimed = |state: &mut State| {
+            self.claimed.get().map_or(Ok(()), |claim| state.hold(self.name, claim, self.number))?;
+            act(state)
+        };
+        self.call(step, claimed).await
+    }
+
+    fn do_holds(&self) -> bool {
+        self.server.state().leases.values().any(|holder| holder.resolver == self.number)
+    }
+
+    fn let_go(&self) {
+        self.claimed.give_up();
+        self.server.state().leases.retain(|_, holder| holder.resolver != self.number);
     }
 
     /// Lets an armed fault have its way with a call that is not bound to a session.
@@ -294,7 +254,7 @@ impl Memory {
     }
 
     async fn finish(&self, step: Step, act: impl FnOnce(&mut State) -> Result<()>) -> Answer<Finish> {
-        match self.call(step, act).await {
+        match self.control(step, act).await {
             Ok(()) => Answer::good(Finish::Done),
             Err(cause) => Answer::because(Finish::Unknown, cause),
         }
@@ -302,12 +262,13 @@ impl Memory {
 
     async fn do_init(&self) -> Result<Lineage> {
         let fresh = new_lineage()?;
-        self.call(Step::Register, |state| Ok(*state.lineage.get_or_insert(fresh))).await
+        self.control(Step::Register, |state| Ok(*state.lineage.get_or_insert(fresh))).await
     }
 
     async fn do_register(&self, registration: &Registration) -> Result<Lineage> {
         let refused = |message: String| Err(Error::new(ErrorKind::Refused, message));
-        let Registration { node, incarnation, journal, participant, expected, .. } = registration.clone();
+        let Registration { node, incarnation, journal, participant, expected, host } = registration.clone();
+        self.claimed.claim(self.name, registration.claim())?;
         let fresh = new_lineage()?;
         let act = |state: &mut State| {
             if expected.is_some() && expected != state.lineage {
@@ -317,13 +278,14 @@ impl Memory {
                 ));
             }
             let lineage = *state.lineage.get_or_insert(fresh);
-            let known = *state.incarnations.entry((node, incarnation, participant)).or_insert(journal);
+            let row = Row { journal, host, opened: Instant::now() };
+            let known = state.incarnations.entry((node, incarnation, participant)).or_insert(row).journal;
             if !self.witness {
                 state.witness.insert(Key::of_incarnation(incarnation, participant), Kind::Off);
             }
             if known == journal { Ok(lineage) } else { refused(format!("{incarnation} is of journal {known}")) }
         };
-        let lineage = self.call(Step::Register, act).await?;
+        let lineage = self.control(Step::Register, act).await?;
         let name = *self.registered.get_or_init(|| SessionName { incarnation, participant, slot: 0 });
         if (name.incarnation, name.participant) != (incarnation, participant) {
             return refused(format!("this participant works for incarnation {} already", name.incarnation));
@@ -369,7 +331,7 @@ impl Participant for Memory {
 
     fn identify(&self) -> BoxFuture<'_, Result<Server>> {
         let describe = |state: &mut State| Ok(Server { description: "memory".into(), lineage: state.lineage });
-        Box::pin(self.call(Step::Identify, describe))
+        Box::pin(self.control(Step::Identify, describe))
     }
 
     fn register<'a>(&'a self, registration: &'a Registration) -> BoxFuture<'a, Result<Lineage>> {
@@ -378,6 +340,14 @@ impl Participant for Memory {
 
     fn setup_sql(&self) -> String {
         String::new()
+    }
+
+    /// It has no settings: that it answers is all there is to find out.
+    fn check(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(async {
+            self.identify().await?;
+            Ok(vec![Finding::good("server", "a database in memory needs nothing")])
+        })
     }
 
     fn init(&self) -> BoxFuture<'_, Result<Lineage>> {
@@ -397,7 +367,7 @@ impl Participant for Memory {
         let list = move |state: &mut State| {
             Ok(state.prepared.keys().map(|name| Sighting { branch: sighted(name), age: None }).collect())
         };
-        Box::pin(self.call(Step::List, list))
+        Box::pin(self.control(Step::List, list))
     }
 
     fn commit<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>> {
@@ -411,7 +381,7 @@ impl Participant for Memory {
     fn ask<'a>(&'a self, branch: &'a BranchId, question: Question) -> BoxFuture<'a, Result<Evidence>> {
         let witness = self.witness;
         let ask = move |state: &mut State| Ok(if witness { state.ask(branch, question) } else { Evidence::Off });
-        Box::pin(self.call(Step::Ask, ask))
+        Box::pin(self.control(Step::Ask, ask))
     }
 
     fn end_session<'a>(&'a self, session: SessionName) -> BoxFuture<'a, Result<bool>> {
@@ -419,7 +389,7 @@ impl Participant for Memory {
     }
 
     fn end_sessions<'a>(&'a self, participant: u16, incarnations: &'a [Incarnation]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.call(Step::EndSessions, move |state| Ok(state.end_sessions(participant, incarnations))))
+        Box::pin(self.control(Step::EndSessions, move |state| Ok(state.end_sessions(participant, incarnations))))
     }
 
     fn witnessed<'a>(
@@ -428,12 +398,51 @@ impl Participant for Memory {
         incarnations: &'a [Incarnation],
         from: u64,
     ) -> BoxFuture<'a, Result<Vec<Witnessed>>> {
-        Box::pin(self.call(Step::Witnessed, move |state| Ok(state.witnessed(participant, incarnations, from))))
+        Box::pin(self.control(Step::Witnessed, move |state| Ok(state.witnessed(participant, incarnations, from))))
+    }
+
+    fn hold(&self, claim: Claim) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.claimed.claim(self.name, claim)?;
+            self.control(Step::Hold, |_| Ok(())).await
+        })
+    }
+
+    fn holds(&self) -> bool {
+        self.do_holds()
+    }
+
+    fn registry(&self) -> BoxFuture<'_, Result<Vec<Registered>>> {
+        Box::pin(self.control(Step::Registry, |state| Ok(state.registry())))
+    }
+
+    fn prune(&self, what: Prunable) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async move {
+            if let Prunable::Settled { incarnation, .. } = what {
+                refuse_running(self.name, self.claimed.get(), incarnation)?;
+            }
+            self.control(Step::Prune, move |state| Ok(state.prune(what))).await
+        })
+    }
+
+    fn statement(&self, branch: &BranchId, resolution: Resolution) -> Option<String> {
+        let verb = match resolution {
+            Resolution::Commit => "COMMIT",
+            Resolution::RollBack => "ROLLBACK",
+        };
+        Some(format!("{verb} {branch}"))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
         self.closed.store(true, Ordering::Relaxed);
+        self.let_go();
         Box::pin(async {})
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.let_go();
     }
 }
 
@@ -442,6 +451,7 @@ mod tests {
     use super::*;
     use crate::id::JournalId;
     use crate::protocol::Vote;
+    use std::time::Duration;
 
     const TRANSACTION: &str = "hf1.n.0000000000000001.1";
 

@@ -2,11 +2,13 @@
 
 use super::{Fault, Step};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{BranchId, Incarnation, JournalId, Lineage, NodeName, SessionName};
+use crate::id::{BranchId, Incarnation, JournalId, Lineage, NodeName, ParticipantName, SessionName};
+use crate::participant::lease;
 use crate::participant::witness::{Key, Kind, PAGE, Witnessed};
-use crate::participant::{Evidence, Question};
+use crate::participant::{Claim, Evidence, Prunable, Question, Registered};
 use crate::protocol::Vote;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Instant;
 
 #[derive(Default)]
 pub(super) struct State {
@@ -14,7 +16,9 @@ pub(super) struct State {
     pub(super) rows: BTreeMap<i64, i64>,
     pub(super) witness: BTreeMap<Key, Kind>,
     pub(super) lineage: Option<Lineage>,
-    pub(super) incarnations: BTreeMap<(NodeName, Incarnation, u16), JournalId>,
+    pub(super) incarnations: BTreeMap<(NodeName, Incarnation, u16), Row>,
+    /// Who works in a node's name on a participant.
+    pub(super) leases: BTreeMap<(NodeName, ParticipantName), Holder>,
     pub(super) sessions: BTreeMap<u64, Session>,
     pub(super) prepared: BTreeMap<String, Work>,
     /// Which transaction holds a row, and which waits for one.
@@ -22,6 +26,21 @@ pub(super) struct State {
     pub(super) waits: BTreeMap<u64, i64>,
     pub(super) faults: BTreeMap<Step, VecDeque<Fault>>,
     pub(super) calls: BTreeMap<Step, u64>,
+}
+
+/// The registration of an incarnation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) journal: JournalId,
+    pub(super) host: String,
+    pub(super) opened: Instant,
+}
+
+/// The resolver that has a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) resolver: u64,
+    pub(super) incarnation: Incarnation,
 }
 
 pub(super) struct Session {
@@ -52,6 +71,23 @@ impl State {
     pub(super) fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
+    }
+
+    /// Takes a lease, from an earlier resolver of the same incarnation if need be.
+    pub(super) fn hold(&mut self, name: ParticipantName, claim: Claim, resolver: u64) -> Result<()> {
+        let ours = Holder { resolver, incarnation: claim.incarnation };
+        let found = *self.leases.entry((claim.node, name)).or_insert(ours);
+        if found.incarnation != claim.incarnation {
+            return Err(self.describe(claim.node, found.incarnation).refuse(name, &claim));
+        }
+        self.leases.insert((claim.node, name), ours);
+        Ok(())
+    }
+
+    fn describe(&self, node: NodeName, holder: Incarnation) -> lease::Holder {
+        let row = self.incarnations.iter().find(|((of, incarnation, _), _)| (*of, *incarnation) == (node, holder));
+        let registered = row.map(|(_, row)| (holder, row.host.clone(), row.opened.elapsed()));
+        lease::Holder { incarnation: Some(holder), from: None, registered }
     }
 
     pub(super) fn begin(&mut self, session: u64, marker: Option<BranchId>, writable: bool) -> Result<()> {
@@ -109,6 +145,43 @@ impl State {
             kind: *kind,
         };
         self.witness.iter().filter(|(key, _)| wanted(key)).map(row).take(PAGE).collect()
+    }
+
+    pub(super) fn registry(&self) -> Vec<Registered> {
+        let row = |((node, incarnation, participant), row): (&(NodeName, Incarnation, u16), &Row)| Registered {
+            node: *node,
+            incarnation: *incarnation,
+            participant: *participant,
+            journal: row.journal,
+            host: row.host.clone(),
+            age: row.opened.elapsed(),
+        };
+        self.incarnations.iter().map(row).collect()
+    }
+
+    /// Removes a page of rows: whether there may be more.
+    pub(super) fn prune(&mut self, what: Prunable) -> bool {
+        let (of, number) = match what {
+            Prunable::Witnesses { incarnation, participant, .. } | Prunable::Settled { incarnation, participant } => {
+                (incarnation, participant)
+            }
+        };
+        let is_wanted = |key: &Key, kind: Kind| match what {
+            Prunable::Witnesses { below, .. } => {
+                let is_witness = matches!(kind, Kind::Decided | Kind::OnePhase | Kind::Anchor);
+                is_witness && (1..below).contains(&key.sequence.cast_unsigned())
+            }
+            Prunable::Settled { .. } => true,
+        };
+        let ours = |key: &Key| key.incarnation == of.to_sql() && key.branch == i32::from(number);
+        let wanted = self.witness.iter().filter(|(key, kind)| ours(key) && is_wanted(key, **kind));
+        let page: BTreeSet<_> = wanted.map(|(key, _)| *key).take(PAGE).collect();
+        self.witness.retain(|key, _| !page.contains(key));
+        let is_whole = page.len() < PAGE;
+        if is_whole && matches!(what, Prunable::Settled { .. }) {
+            self.incarnations.retain(|(_, incarnation, participant), _| (*incarnation, *participant) != (of, number));
+        }
+        !is_whole
     }
 
     /// Whether waiting for a row would close a circle of transactions that wait for each other.

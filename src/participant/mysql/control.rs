@@ -1,33 +1,39 @@
 //! The resolver's own connection: one session beside the pool, made anew when it is lost.
 
-use super::error::{self, MyError, NO_SUCH_THREAD, XA_UNKNOWN, explain};
-use super::session::{AsyncPrepare, Connector, Product};
-use super::sighted;
+use super::error::{self, MyError, NO_SUCH_THREAD, explain};
+use super::finishing::Freed;
+use super::lease::Lease;
+use super::session::{AsyncPrepare, Connector};
 use super::sql::Sql;
 use super::wire::Wire;
 use crate::error::Result;
-use crate::id::{BranchId, Incarnation, Lineage, SessionName};
-use crate::participant::Sighted;
+use crate::id::{Incarnation, Lineage, SessionName};
+use crate::participant::Claim;
+use crate::participant::lease::Claimed;
+use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Row};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex as Cell, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
 
-/// How long a session is given to end: both servers count in whole seconds.
-const AWAIT_END: Duration = Duration::from_secs(1);
-
-/// How long a session takes to let go of its branch after its name is free: microseconds, unless the server's threads
-/// wait for a processor.
-const LET_GO: Duration = Duration::from_millis(50);
+/// A connection, and the token of the lease where it has taken it.
+struct Link {
+    wire: Wire,
+    lease: Option<Arc<()>>,
+}
 
 /// The connection, where there is one.
 pub(super) struct Control {
     pub(super) connector: Connector,
-    place: Mutex<Option<Wire>>,
+    place: Mutex<Option<Link>>,
     limit: Duration,
     /// Set by registration: from then on no other server is talked to.
     expected: OnceLock<Lineage>,
+    /// Once made, no connection is used that has not taken the lease.
+    claimed: Claimed,
+    /// The token of the connection that has taken the lease: while that lives, so does the connection.
+    holder: Cell<Weak<()>>,
+    pub(super) freed: Freed,
 }
 
 /// The connection, taken for one operation.
@@ -35,13 +41,13 @@ pub(super) struct Control {
 /// It is put back only after an operation that ran to an answer: one that is dropped or times out takes its connection
 /// with it, so that no answer of one can be taken for the answer to another.
 pub(super) struct Held<'a> {
-    place: MutexGuard<'a, Option<Wire>>,
-    wire: Option<Wire>,
+    place: MutexGuard<'a, Option<Link>>,
+    link: Option<Link>,
 }
 
 impl Held<'_> {
     pub(super) fn conn(&mut self) -> &mut Conn {
-        self.wire.as_mut().expect("only keep and drop take it, and each ends the hold").conn()
+        self.link.as_mut().expect("only keep and drop take it, and each ends the hold").wire.conn()
     }
 
     /// Puts the connection back if this last answer is one.
@@ -51,15 +57,15 @@ impl Held<'_> {
             Err(error) => error::code(error).is_some_and(|code| !error::ends_session(code)),
         };
         if is_alive {
-            *self.place = self.wire.take();
+            *self.place = self.link.take();
         }
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        if let Some(wire) = self.wire.take() {
-            wire.sever();
+        if let Some(link) = self.link.take() {
+            link.wire.sever();
         }
     }
 }
@@ -67,9 +73,9 @@ impl Drop for Held<'_> {
 /// Sets up a new connection of the resolver.
 struct SettingUp<'a>(&'a Control);
 
-impl AsyncPrepare<()> for SettingUp<'_> {
-    async fn run(self, wire: &mut Wire) -> Result<()> {
-        let Control { connector, limit, expected, .. } = self.0;
+impl AsyncPrepare<Option<Arc<()>>> for SettingUp<'_> {
+    async fn run(self, wire: &mut Wire) -> Result<Option<Arc<()>>> {
+        let Control { connector, limit, expected, claimed, .. } = self.0;
         let failed = |error| explain(connector.name, "cannot set up the resolver's session", error);
         let version: Option<String> = wire.conn().query_first(Sql::VERSION).await.map_err(failed)?;
         connector.learn(&version.ok_or_else(|| connector.unavailable("VERSION() gave no answer"))?);
@@ -77,18 +83,72 @@ impl AsyncPrepare<()> for SettingUp<'_> {
         if let Some(expected) = expected.get() {
             connector.check_lineage(wire.conn(), *expected).await?;
         }
-        Ok(())
+        let Some(claim) = claimed.get() else { return Ok(None) };
+        self.0.lease(claim).take(wire.conn()).await?;
+        let token = Arc::new(());
+        *self.0.holder() = Arc::downgrade(&token);
+        Ok(Some(token))
     }
 }
 
 impl Control {
     pub(super) fn new(connector: Connector, limit: Duration) -> Self {
-        Self { connector, place: Mutex::new(None), limit, expected: OnceLock::new() }
+        let (place, expected, claimed, holder) =
+            (Mutex::default(), OnceLock::new(), Claimed::default(), Cell::default());
+        Self { connector, place, limit, expected, claimed, holder, freed: Freed::default() }
+    }
+
+    /// Takes the lease, or makes sure that the connection still has it.
+    pub(super) async fn hold(&self, claim: Claim) -> Result<()> {
+        self.claimed.claim(self.connector.name, claim)?;
+        let doing = "cannot hold the node's lease";
+        let lease = self.lease(claim);
+        let work = async {
+            let mut held = self.take().await?;
+            if held.link.as_ref().is_some_and(|link| link.lease.is_some()) {
+                let answer = lease.is_held(held.conn()).await;
+                let is_held = matches!(answer, Ok(true));
+                if is_held {
+                    held.keep(&answer);
+                    return Ok(());
+                }
+            }
+            // It is from before the claim, or has lost the lock: another one takes it.
+            drop(held);
+            self.take().await?.keep(&Ok(()));
+            Ok(())
+        };
+        self.within(doing, work).await
+    }
+
+    /// The incarnation that works here, if one does.
+    pub(super) fn claimed(&self) -> Option<Claim> {
+        self.claimed.get()
+    }
+
+    /// Whether the lease was held when the connection was last heard of.
+    pub(super) fn holds(&self) -> bool {
+        self.holder().strong_count() > 0
+    }
+
+    fn holder(&self) -> std::sync::MutexGuard<'_, Weak<()>> {
+        self.holder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lease(&self, claim: Claim) -> Lease<'_> {
+        // It has to fit into what a new connection may take.
+        let wait = self.limit.min(self.connector.timeout) / 2;
+        Lease { name: self.connector.name, claim, sql: &self.connector.sql, wait }
     }
 
     /// From now on only a server of this lineage is talked to.
     pub(super) fn expect(&self, lineage: Lineage) {
         self.expected.get_or_init(|| lineage);
+    }
+
+    /// How long one call may take.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
     }
 
     /// Bounds an operation in time, waiting for the connection included.
@@ -99,15 +159,19 @@ impl Control {
 
     /// Takes the connection, making it anew where it is missing or does not answer any more.
     pub(super) async fn take(&self) -> Result<Held<'_>> {
-        let mut held = Held { place: self.place.lock().await, wire: None };
-        held.wire = held.place.take();
+        let mut held = Held { place: self.place.lock().await, link: None };
+        held.link = held.place.take();
         // The server may have been restarted since the last call, which nobody notices on an idle connection.
-        let is_alive = match &mut held.wire {
-            Some(wire) => !wire.is_broken() && wire.conn().ping().await.is_ok(),
+        let is_alive = match &mut held.link {
+            Some(Link { wire, .. }) => !wire.is_broken() && wire.conn().ping().await.is_ok(),
             None => false,
         };
         if !is_alive {
-            held.wire = Some(self.connector.connect(SettingUp(self)).await?.0);
+            if let Some(dead) = held.link.take() {
+                dead.wire.sever();
+            }
+            let (wire, lease) = self.connector.connect(SettingUp(self)).await?;
+            held.link = Some(Link { wire, lease });
         }
         Ok(held)
     }
@@ -117,21 +181,6 @@ impl Control {
         let work = async {
             let mut held = self.take().await?;
             let answer = held.conn().query_drop(statement).await;
-            held.keep(&answer);
-            Ok(answer)
-        };
-        self.within(doing, work).await
-    }
-
-    /// Runs a statement that finishes a prepared branch, and ends the session that holds the branch, if one does.
-    ///
-    /// On MariaDB, and on MySQL without `xa_detach_on_prepare`, a branch is unknown to everybody else while the session
-    /// that prepared it lives; one whose network broke may live for hours (D26).
-    pub(super) async fn finish(&self, doing: &str, statement: &str, branch: &BranchId) -> Result<Result<(), MyError>> {
-        let work = async {
-            let mut held = self.take().await?;
-            let product = self.connector.product.get().copied().unwrap_or(Product::MariaDb);
-            let answer = finish(held.conn(), statement, branch, product).await;
             held.keep(&answer);
             Ok(answer)
         };
@@ -177,7 +226,12 @@ impl Control {
     }
 
     /// Ends the sessions that a query lists by incarnation, slot and connection, and waits until the query lists none.
-    pub(super) async fn end_sessions(&self, participant: u16, query: &str) -> Result<usize> {
+    pub(super) async fn end_sessions(
+        &self,
+        participant: u16,
+        incarnations: &[Incarnation],
+        query: &str,
+    ) -> Result<usize> {
         let doing = "cannot end the sessions of an earlier incarnation";
         let work = async {
             let mut held = self.take().await?;
@@ -187,13 +241,17 @@ impl Control {
         };
         let (ended, left) = self.within(doing, work).await?;
         match left {
-            None => Ok(ended),
+            None => {
+                self.remember_free(incarnations.iter().map(|incarnation| (*incarnation, participant, None))).await;
+                Ok(ended)
+            }
             Some(session) => Err(self.connector.unavailable(format!("session {session} was told to end and has not"))),
         }
     }
 
-    /// Closes the connection; a later call opens another.
+    /// Closes the connection, and with it the lease is free; a later call opens another, and claims nothing.
     pub(super) async fn close(&self) {
+        self.claimed.give_up();
         *self.place.lock().await = None;
     }
 }
@@ -214,17 +272,17 @@ pub(super) async fn kill_and_wait(conn: &mut Conn, session: SessionName, wait: D
 }
 
 /// The connection that goes by a session's name.
-async fn holder(conn: &mut Conn, session: SessionName) -> Result<Option<u64>, MyError> {
+pub(super) async fn holder(conn: &mut Conn, session: SessionName) -> Result<Option<u64>, MyError> {
     Ok(conn.query_first::<Option<u64>, _>(Sql::session_holder(&session)).await?.flatten())
 }
 
-async fn kill(conn: &mut Conn, holder: u64, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
+pub(super) async fn kill(conn: &mut Conn, holder: u64, session: SessionName, wait: Duration) -> Result<Ended, MyError> {
     tell_to_end(conn, holder).await?;
     // The server frees a session's named locks after it has ended its transaction.
     Ok(if await_end(conn, session, wait).await? { Ended::Gone } else { Ended::Lingers })
 }
 
-async fn tell_to_end(conn: &mut Conn, holder: u64) -> Result<(), MyError> {
+pub(super) async fn tell_to_end(conn: &mut Conn, holder: u64) -> Result<(), MyError> {
     match conn.query_drop(Sql::kill(holder)).await {
         Err(error) if error::code(&error) != Some(NO_SUCH_THREAD) => Err(error),
         // Killed, or gone by itself.
@@ -259,49 +317,8 @@ async fn end_all(
     Ok((listed.len(), left.first().map(name)))
 }
 
-/// Finishes a prepared branch whose session nobody uses any more, and ends that session if it is in the way.
-///
-/// MariaDB: an ending session first lets the branch go in the server, then frees its named locks, then lets the branch
-/// go in InnoDB. An XA COMMIT or XA ROLLBACK that comes in between is answered *OK* and does nothing: the branch is on
-/// no list then, and keeps its locks until the server restarts (seen on 10.11.19). So the name is waited for, and then
-/// a little longer, since nothing that an ordinary account may see tells of the last step. Whoever has the name for
-/// longer is not about to end.
-///
-/// That may be a new session of the same slot, and the branch free, or finished by its coordinator a moment ago. The
-/// holder is killed only if the branch is still listed and still unknown to us after the holder was looked up: then it
-/// is the one that prepared it, since a session keeps its name to its end.
-async fn finish(conn: &mut Conn, statement: &str, branch: &BranchId, product: Product) -> Result<(), MyError> {
-    let session = branch.session();
-    let must_wait = product == Product::MariaDb && is_listed(conn, branch, product).await?;
-    if must_wait && await_end(conn, session, AWAIT_END).await? {
-        tokio::time::sleep(LET_GO).await;
-    }
-    let answer = conn.query_drop(statement).await;
-    if !is_unknown(&answer) {
-        return answer;
-    }
-    let Some(holder) = holder(conn, session).await? else { return answer };
-    let answer = conn.query_drop(statement).await;
-    if !is_unknown(&answer) || !is_listed(conn, branch, product).await? {
-        return answer;
-    }
-    tracing::info!(%session, "a session that nobody uses any more holds a prepared branch: it is ended");
-    kill(conn, holder, session, AWAIT_END).await?;
-    tokio::time::sleep(LET_GO).await;
-    conn.query_drop(statement).await
-}
-
-fn is_unknown(answer: &Result<(), MyError>) -> bool {
-    answer.as_ref().is_err_and(|error| error::code(error) == Some(XA_UNKNOWN))
-}
-
-async fn is_listed(conn: &mut Conn, branch: &BranchId, product: Product) -> Result<bool, MyError> {
-    let rows = conn.query::<Row, _>(product.list()).await?;
-    Ok(rows.iter().any(|row| sighted(row, product) == Sighted::Ours(*branch)))
-}
-
 /// Waits until nobody goes by a session's name: whether that came true.
-async fn await_end(conn: &mut Conn, session: SessionName, wait: Duration) -> Result<bool, MyError> {
+pub(super) async fn await_end(conn: &mut Conn, session: SessionName, wait: Duration) -> Result<bool, MyError> {
     let gone = conn.query_first::<Option<i64>, _>(Sql::await_session(&session, wait)).await?.flatten() == Some(1);
     if gone {
         conn.query_drop(Sql::release_session(&session)).await?;

@@ -13,6 +13,7 @@ pub(super) type MyError = mysql_async::Error;
 pub(super) const RECORD_CHANGED: u16 = 1020;
 pub(super) const DUPLICATE_KEY: u16 = 1062;
 pub(super) const NO_SUCH_THREAD: u16 = 1094;
+pub(super) const NO_SUCH_TABLE: u16 = 1146;
 pub(super) const LOCK_WAIT_TIMEOUT: u16 = 1205;
 pub(super) const DEADLOCK: u16 = 1213;
 pub(super) const XA_UNKNOWN: u16 = 1397;

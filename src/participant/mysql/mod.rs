@@ -23,20 +23,28 @@
 //! rely on session settings being undone for the next user of a session: a session is never reset.
 
 mod branch;
+mod check_sql;
+mod checks;
 mod control;
 mod ending;
 mod error;
+mod finishing;
+mod lease;
 mod lent;
 mod notes;
+mod probe;
 mod savepoints;
 mod session;
 mod setup;
 mod sql;
+mod upkeep;
+mod waiting;
 mod wire;
 
 pub use self::lent::{Lent, MysqlBranch};
 
 use self::branch::{Common, XaBranch};
+use self::checks::{Checkup, Expected};
 use self::control::Control;
 use self::error::{DUPLICATE_KEY, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, MyError, XA_DUPLICATE, explain};
 use self::session::{Connector, Lease, Product, Sessions, Slots};
@@ -46,13 +54,14 @@ use self::wire::Failure;
 use super::pool::Registry;
 use super::witness::Witnessed;
 use super::{
-    Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
+    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Hear, Participant, Prunable, Question,
+    Registered, Registration, Server, Sighted, Sighting, Waiting,
 };
 use super::{pool, witness};
-use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig};
+use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig, TransactionConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId, hex};
-use crate::protocol::Finish;
+use crate::protocol::{Finish, Resolution};
 use mysql_async::{Opts, OptsBuilder, Row};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -67,6 +76,7 @@ pub struct Mysql {
     control: Arc<Control>,
     sql: Arc<Sql>,
     pool_size: usize,
+    expected: Expected,
     common: Arc<Common>,
     registered: Registry<Sessions>,
 }
@@ -93,9 +103,22 @@ impl Mysql {
             connector,
             sql,
             pool_size: config.pool_size.unwrap_or(pool.size),
+            expected: Expected {
+                deadline: TransactionConfig::default().timeout,
+                interval: recovery.interval,
+                allow_unsafe: config.allow_unsafe,
+            },
             common: Arc::new(Common { name, nonce, limit: recovery.statement_timeout }),
             registered: Registry::new(),
         })
+    }
+
+    /// How long a transaction may take, which the server's own time limits are compared with; by default as the
+    /// configuration's default is.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.expected.deadline = deadline;
+        self
     }
 
     fn name(&self) -> ParticipantName {
@@ -103,7 +126,7 @@ impl Mysql {
     }
 
     fn setup(&self) -> Setup<'_> {
-        Setup { name: self.name(), control: &self.control, sql: &self.sql }
+        Setup { name: self.name(), control: &self.control, sql: &self.sql, expected: &self.expected }
     }
 
     fn is_mariadb(&self) -> bool {
@@ -120,6 +143,7 @@ impl Mysql {
     }
 
     async fn do_register(&self, registration: &Registration) -> Result<Lineage> {
+        self.control.hold(registration.claim()).await?;
         let lineage = self.setup().register(registration, Slots::count(self.pool_size)).await?;
         let Registration { incarnation, participant, .. } = *registration;
         let sessions = Sessions {
@@ -170,33 +194,6 @@ impl Mysql {
         Ok(rows.iter().map(|row| Sighting { branch: sighted(row, product), age: None }).collect())
     }
 
-    /// Finishes a branch from outside: only the server's positive answer counts.
-    async fn finish(&self, branch: &BranchId, statement: String) -> Answer<Finish> {
-        let doing = format!("{statement} was not answered positively");
-        match self.control.finish(&doing, &statement, branch).await {
-            Ok(Ok(())) => Answer::good(Finish::Done),
-            Ok(Err(error)) => Answer::because(Finish::Unknown, explain(self.name(), &doing, error)),
-            Err(cause) => Answer::because(Finish::Unknown, cause),
-        }
-    }
-
-    /// MariaDB says OK to the commit of a branch that a reset has broken (D02): the witness has the last word.
-    async fn do_commit(&self, branch: &BranchId) -> Answer<Finish> {
-        let answer = self.finish(branch, Sql::commit(branch)).await;
-        if answer.value != Finish::Done || !self.is_mariadb() || !self.sql.witness_on {
-            return answer;
-        }
-        match self.do_ask(branch, Question::Look).await {
-            Ok(Evidence::Committed | Evidence::CommittedAlone) => answer,
-            Ok(_) => {
-                let message = format!("XA COMMIT of {branch} was answered positively, but its witness is not there");
-                // Of this branch alone: the participant is there and answers.
-                Answer::because(Finish::Unknown, Error::new(ErrorKind::InDoubt, message).at(self.name()))
-            }
-            Err(cause) => Answer::because(Finish::Unknown, cause),
-        }
-    }
-
     async fn do_ask(&self, branch: &BranchId, question: Question) -> Result<Evidence> {
         if !self.sql.witness_on {
             return Ok(Evidence::Off);
@@ -235,7 +232,7 @@ impl Mysql {
         let most = self.control.row::<Option<i64>>(doing, &self.sql.most_slots(participant, incarnations)).await?;
         // One that never registered here never had a session here.
         let Some(most) = most.flatten() else { return Ok(0) };
-        self.control.end_sessions(participant, &self.sql.held(participant, incarnations, most)).await
+        self.control.end_sessions(participant, incarnations, &self.sql.held(participant, incarnations, most)).await
     }
 
     async fn do_witnessed(&self, participant: u16, incarnations: &[Incarnation], from: u64) -> Result<Vec<Witnessed>> {
@@ -356,11 +353,15 @@ impl Participant for Mysql {
     }
 
     fn commit<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>> {
-        Box::pin(self.do_commit(branch))
+        Box::pin(self.finish(branch, Resolution::Commit))
     }
 
     fn roll_back<'a>(&'a self, branch: &'a BranchId) -> BoxFuture<'a, Answer<Finish>> {
-        Box::pin(self.finish(branch, Sql::roll_back(branch)))
+        Box::pin(self.finish(branch, Resolution::RollBack))
+    }
+
+    fn finish_all<'a>(&'a self, work: &'a [(BranchId, Resolution)], hear: Hear<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(self.do_finish_all(work, hear))
     }
 
     fn ask<'a>(&'a self, branch: &'a BranchId, question: Question) -> BoxFuture<'a, Result<Evidence>> {
@@ -382,6 +383,36 @@ impl Participant for Mysql {
         from: u64,
     ) -> BoxFuture<'a, Result<Vec<Witnessed>>> {
         Box::pin(self.do_witnessed(participant, incarnations, from))
+    }
+
+    fn waiting(&self) -> BoxFuture<'_, Result<Vec<Waiting>>> {
+        Box::pin(self.do_waiting())
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        let Self { connector, sql, expected, control, .. } = self;
+        let checkup = Checkup { connector, sql, expected, limit: control.limit() };
+        Box::pin(async move { checkup.run().await })
+    }
+
+    fn hold(&self, claim: Claim) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.control.hold(claim))
+    }
+
+    fn holds(&self) -> bool {
+        self.control.holds()
+    }
+
+    fn registry(&self) -> BoxFuture<'_, Result<Vec<Registered>>> {
+        Box::pin(self.do_registry())
+    }
+
+    fn prune(&self, what: Prunable) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(self.do_prune(what))
+    }
+
+    fn statement(&self, branch: &BranchId, resolution: Resolution) -> Option<String> {
+        Some(Self::typed(branch, resolution))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

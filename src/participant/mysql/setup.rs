@@ -1,21 +1,22 @@
 //! Prerequisites, tables, lineage, registration.
 
+use super::checks::{Expected, Settings};
 use super::control::Control;
 use super::error::{self, DUPLICATE_KEY, MyError, XA_FAILED, explain};
 use super::session::Product;
 use super::sql::{self, Sql};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName};
-use crate::participant::Registration;
 use crate::participant::witness::{new_lineage, wrong_lineage};
+use crate::participant::{Registration, Severity};
 use mysql_async::prelude::Queryable;
-use std::collections::BTreeMap;
 
 /// What setting up works with.
 pub(super) struct Setup<'a> {
     pub(super) name: ParticipantName,
     pub(super) control: &'a Control,
     pub(super) sql: &'a Sql,
+    pub(super) expected: &'a Expected,
 }
 
 impl Setup<'_> {
@@ -33,55 +34,29 @@ impl Setup<'_> {
     /// The account as the server sees it, as GRANT takes it.
     async fn account(&self) -> Result<String> {
         let account = self.control.row::<String>("cannot ask for the account", Sql::CURRENT_USER).await?;
-        let account = account.unwrap_or_default();
-        let (user, host) = account.rsplit_once('@').unwrap_or((&account, "%"));
-        Ok(sql::account(user, host))
+        Ok(sql::account_of(&account.unwrap_or_default()))
     }
 
-    /// Refuses what would fail later, when it costs a transaction.
+    /// Refuses what would fail later, when it costs a transaction, and settings that break the promise (D13).
     async fn prerequisites(&self) -> Result<()> {
-        let (product, version) = self.server().await?;
-        let (needed, why) = match product {
-            Product::MySql => ((8, 0, 29), "8.0.29"),
-            Product::MariaDb => ((10, 5, 0), "10.5"),
+        let doing = "cannot read the settings";
+        let work = async {
+            let mut held = self.control.take().await?;
+            let answer = Settings::read(held.conn()).await;
+            held.keep(&answer);
+            answer.map_err(|error| explain(self.name, doing, error))
         };
-        if numbers(&version) < needed {
-            return Err(self.lacks(format!("{} {why} or later is needed, this is {version}", product.title())));
+        let settings = self.control.within(doing, work).await?;
+        for finding in settings.findings(self.expected) {
+            match finding.severity {
+                Severity::Failure => return Err(self.lacks(finding.sentence())),
+                Severity::Warning => tracing::warn!(participant = %self.name, "{}", finding.sentence()),
+                Severity::Note => tracing::info!(participant = %self.name, "{}", finding.sentence()),
+                Severity::Good => {}
+            }
         }
-        self.settings().await?;
-        if product == Product::MySql {
+        if settings.product() == Product::MySql {
             self.may_recover().await?;
-        }
-        Ok(())
-    }
-
-    async fn settings(&self) -> Result<()> {
-        let rows = self.control.rows::<(String, String)>("cannot read the settings", Sql::SETTINGS).await?;
-        let settings: BTreeMap<String, String> = rows.into_iter().collect();
-        let is = |name: &str, value: &str| settings.get(name).is_some_and(|set| set.eq_ignore_ascii_case(value));
-        let name = self.name;
-        if is("wsrep_on", "ON") {
-            return Err(
-                self.lacks("the server is a node of a Galera cluster (wsrep_on): it cannot keep a prepared branch")
-            );
-        }
-        if is("read_only", "ON") {
-            return Err(self.lacks("the server is read-only (read_only): point the URL to the primary"));
-        }
-        if is("xa_detach_on_prepare", "OFF") {
-            tracing::info!(
-                participant = %name,
-                "xa_detach_on_prepare is OFF: recovery has to end a dead program's session before its branch"
-            );
-        }
-        if !is("innodb_flush_log_at_trx_commit", "1") {
-            tracing::warn!(
-                participant = %name,
-                "innodb_flush_log_at_trx_commit is not 1: a crash of the server can lose commits (D13)"
-            );
-        }
-        if is("log_bin", "ON") && !is("sync_binlog", "1") {
-            tracing::warn!(participant = %name, "sync_binlog is not 1: a crash of the server can lose commits (D13)");
         }
         Ok(())
     }

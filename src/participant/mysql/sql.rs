@@ -6,6 +6,8 @@
 //! Identifiers are hexadecimal literals, nonces and markers hexadecimal digits: nothing needs quoting, whatever the
 //! application did to `sql_mode`. Tables are qualified and backquoted, whatever it did by `USE`.
 
+mod upkeep;
+
 use crate::id::{BranchId, Incarnation, Lineage, SessionName};
 use crate::participant::witness::{DECISION_JOURNAL, Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, PAGE};
 use crate::participant::{BeginOptions, Isolation, Registration};
@@ -192,10 +194,6 @@ impl Sql {
 
     pub(super) const VERSION: &str = "SELECT VERSION()";
 
-    /// What the promise rests on, as `name`, `value`; variables that a server does not know are not listed.
-    pub(super) const SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'read_only', \
-         'xa_detach_on_prepare', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin')";
-
     pub(super) const CURRENT_USER: &str = "SELECT CURRENT_USER()";
 
     pub(super) fn new(database: String, schema: String, witness_on: bool) -> Self {
@@ -221,6 +219,12 @@ impl Sql {
 
     pub(super) fn session_holder(session: &SessionName) -> String {
         format!("SELECT IS_USED_LOCK('{session}')")
+    }
+
+    /// The connections that go by these names, one a column.
+    pub(super) fn session_holders<'a>(sessions: impl Iterator<Item = &'a SessionName>) -> String {
+        let holders: Vec<_> = sessions.map(|session| format!("IS_USED_LOCK('{session}')")).collect();
+        format!("SELECT {}", holders.join(", "))
     }
 
     /// Waits until the session of that name is gone, at least a second: both servers count in seconds here.
@@ -385,20 +389,26 @@ impl Sql {
     /// What an administrator runs where the account may not.
     pub(super) fn setup(&self, account: &str) -> String {
         let [witness, incarnation] = self.create_tables();
-        format!(
-            "{witness};\n{incarnation};\nGRANT SELECT, INSERT, DELETE ON {} TO {account};\n\
-             GRANT SELECT, INSERT, DELETE ON {} TO {account};\n\
-             /*!80000 {} */;\n",
-            self.witness,
-            self.incarnation,
-            grant_recover(account)
-        )
+        let (grants, recover) = (self.grants(account), grant_recover(account));
+        format!("{witness};\n{incarnation};\n{grants}/*!80000 {recover} */;\n")
+    }
+
+    /// The rights on the tables that an account needs.
+    pub(super) fn grants(&self, account: &str) -> String {
+        let grant = |table: &str| format!("GRANT SELECT, INSERT, DELETE ON {table} TO {account};\n");
+        grant(&self.witness) + &grant(&self.incarnation)
     }
 }
 
 /// The privilege that MySQL demands to see prepared branches; MariaDB shows them to everybody and does not know it.
 pub(super) fn grant_recover(account: &str) -> String {
     format!("GRANT XA_RECOVER_ADMIN ON *.* TO {account}")
+}
+
+/// An account as `CURRENT_USER()` has it, as GRANT takes it.
+pub(super) fn account_of(current_user: &str) -> String {
+    let (user, host) = current_user.rsplit_once('@').unwrap_or((current_user, "%"));
+    account(user, host)
 }
 
 /// An account as GRANT takes it.
@@ -419,7 +429,7 @@ fn look(table: &str, key: &Key) -> String {
     )
 }
 
-fn insert_witness(table: &str, key: &Key, kind: Kind) -> String {
+pub(super) fn insert_witness(table: &str, key: &Key, kind: Kind) -> String {
     let Key { incarnation, sequence, branch } = key;
     format!(
         "INSERT INTO {table} (incarnation, sequence, branch, kind) VALUES ({incarnation}, {sequence}, {branch}, '{kind}')"

@@ -1,17 +1,17 @@
 //! The resolver's own connection: one session beside the pool, made anew when it is lost.
 
 use super::error::{PgError, explain, is_refusal};
+use super::lease::Lease;
 use super::session::{Connector, Link};
 use super::sql::Sql;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::id::Lineage;
-use std::sync::{Arc, OnceLock};
+use crate::participant::Claim;
+use crate::participant::lease::{Claimed, UNCLAIMED, connection_name};
+use std::sync::{Arc, Mutex as Cell, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio_postgres::Client;
-
-/// What the session calls itself: of no incarnation, so that nobody who ends an incarnation's sessions ends it.
-const APPLICATION_NAME: &str = "handfast.resolver";
 
 /// The connection, where there is one.
 pub(super) struct Control {
@@ -20,11 +20,58 @@ pub(super) struct Control {
     limit: Duration,
     /// Set by registration: from then on no other server is talked to.
     expected: OnceLock<Lineage>,
+    /// Once made, no connection is used that has not taken the lease.
+    claimed: Claimed,
+    /// The session that has taken the lease: as long as it lives it holds it.
+    holder: Cell<Weak<Client>>,
 }
 
 impl Control {
     pub(super) fn new(connector: Connector, limit: Duration) -> Self {
-        Self { connector, link: Mutex::new(None), limit, expected: OnceLock::new() }
+        let (link, expected, claimed, holder) =
+            (Mutex::default(), OnceLock::new(), Claimed::default(), Cell::default());
+        Self { connector, link, limit, expected, claimed, holder }
+    }
+
+    /// Takes the lease, or makes sure that the connection still has it.
+    pub(super) async fn hold(&self, claim: Claim) -> Result<()> {
+        self.claimed.claim(self.connector.name, claim)?;
+        let doing = "cannot hold the node's lease";
+        let lease = self.lease(claim);
+        let work = async {
+            let mut place = self.link.lock().await;
+            if let Some(link) = place.take()
+                && self.holds()
+                && matches!(lease.is_held(&link.client).await, Ok(true))
+            {
+                *place = Some(link);
+                return Ok(());
+            }
+            *place = Some(self.connect().await?);
+            Ok(())
+        };
+        self.within(doing, work).await
+    }
+
+    /// The incarnation that works here, if one does.
+    pub(super) fn claimed(&self) -> Option<Claim> {
+        self.claimed.get()
+    }
+
+    /// Whether the lease was held when the connection was last heard of.
+    pub(super) fn holds(&self) -> bool {
+        let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        holder.is_some_and(|client| !client.is_closed())
+    }
+
+    fn lease(&self, claim: Claim) -> Lease<'_> {
+        Lease { name: self.connector.name, claim, sql: &self.connector.sql, wait: self.limit / 2 }
+    }
+
+    /// Bounds an operation in time, waiting for the connection included.
+    async fn within<T>(&self, doing: &str, operation: impl Future<Output = Result<T>>) -> Result<T> {
+        let late = |_| self.connector.unavailable(format!("{doing}: no answer within {:?}", self.limit));
+        tokio::time::timeout(self.limit, operation).await.map_err(late)?
     }
 
     /// From now on only a server of this lineage is talked to.
@@ -62,23 +109,29 @@ impl Control {
             }
             result.map_err(|error| explain(self.connector.name, doing, error))
         };
-        let late = |_| self.connector.unavailable(format!("{doing}: no answer within {:?}", self.limit));
-        tokio::time::timeout(self.limit, work).await.map_err(late)?
+        self.within(doing, work).await
     }
 
-    async fn connect(&self) -> Result<Link, Error> {
-        let link = self.connector.connect(APPLICATION_NAME).await?;
+    async fn connect(&self) -> Result<Link> {
+        let claim = self.claimed.get();
+        let called = claim.map_or_else(|| UNCLAIMED.into(), |claim| connection_name(self.connector.name, &claim));
+        let link = self.connector.connect(&called).await?;
         let settings = Sql::control_session(self.limit, self.lock_timeout());
         let set = link.client.batch_execute(&settings).await;
         set.map_err(|error| explain(self.connector.name, "cannot set up the resolver's session", error))?;
         if let Some(expected) = self.expected.get() {
             self.connector.check_lineage(&link.client, *expected).await?;
         }
+        if let Some(claim) = claim {
+            self.lease(claim).take(&link.client).await?;
+            *self.holder.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&link.client);
+        }
         Ok(link)
     }
 
-    /// Closes the connection; a later call opens another.
+    /// Closes the connection, and with it the lease is free; a later call opens another, and claims nothing.
     pub(super) async fn close(&self) {
+        self.claimed.give_up();
         *self.link.lock().await = None;
     }
 }

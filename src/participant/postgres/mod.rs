@@ -22,14 +22,22 @@
 //! commit then answers `Damaged`, since it looks as if the transaction were another).
 
 mod branch;
+mod check_sql;
+mod checks;
 mod control;
 mod error;
+mod finishing;
+mod lease;
 mod lent;
+mod probe;
 mod session;
 mod setup;
 mod sql;
+mod upkeep;
+mod waiting;
 
 use self::branch::PostgresTransaction;
+use self::checks::{Checkup, Expected};
 use self::control::Control;
 use self::error::explain;
 pub use self::lent::{Lent, PostgresBranch};
@@ -39,13 +47,14 @@ use self::sql::Sql;
 use super::pool::Registry;
 use super::witness::Witnessed;
 use super::{
-    Answer, BeginOptions, BoxFuture, Branch, Evidence, Participant, Question, Registration, Server, Sighted, Sighting,
+    Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Hear, Participant, Prunable, Question,
+    Registered, Registration, Server, Sighted, Sighting, Waiting,
 };
 use super::{pool, witness};
-use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig};
+use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig, TransactionConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId, hex};
-use crate::protocol::Finish;
+use crate::protocol::{Finish, Resolution};
 use futures_util::future::join;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -62,6 +71,7 @@ pub struct Postgres {
     control: Control,
     sql: Arc<Sql>,
     pool_size: usize,
+    expected: Expected,
     nonce: AtomicU64,
     registered: Registry<Sessions>,
 }
@@ -81,14 +91,29 @@ impl Postgres {
         let sql = Arc::new(Sql::new(schema, config.witness));
         let driver = driver_config(name, config, pool.connect_timeout)?;
         let connector = Connector { name, config: driver, timeout: pool.connect_timeout, sql: sql.clone() };
+        let pool_size = config.pool_size.unwrap_or(pool.size);
         Ok(Self {
             control: Control::new(connector.clone(), recovery.statement_timeout),
             connector,
             sql,
-            pool_size: config.pool_size.unwrap_or(pool.size),
+            pool_size,
+            expected: Expected {
+                pool_size,
+                deadline: TransactionConfig::default().timeout,
+                interval: recovery.interval,
+                allow_unsafe: config.allow_unsafe,
+            },
             nonce: AtomicU64::new(witness::random()?),
             registered: Registry::new(),
         })
+    }
+
+    /// How long a transaction may take, which the server's own time limits are compared with; by default as the
+    /// configuration's default is.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.expected.deadline = deadline;
+        self
     }
 
     fn name(&self) -> ParticipantName {
@@ -97,7 +122,7 @@ impl Postgres {
 
     fn setup(&self) -> Setup<'_> {
         let role = self.connector.config.get_user().unwrap_or_default();
-        Setup { name: self.name(), control: &self.control, sql: &self.sql, role }
+        Setup { name: self.name(), control: &self.control, sql: &self.sql, role, expected: &self.expected }
     }
 
     async fn do_identify(&self) -> Result<Server> {
@@ -113,8 +138,9 @@ impl Postgres {
     }
 
     async fn do_register(&self, registration: &Registration) -> Result<Lineage> {
+        self.control.hold(registration.claim()).await?;
         let slots = self.pool_size.saturating_mul(2);
-        let lineage = self.setup().register(registration, slots, self.pool_size).await?;
+        let lineage = self.setup().register(registration, slots).await?;
         let Registration { incarnation, participant, .. } = *registration;
         let sessions = Sessions {
             connector: self.connector.clone(),
@@ -335,6 +361,10 @@ impl Participant for Postgres {
         Box::pin(self.finish(Sql::rollback_prepared(branch)))
     }
 
+    fn finish_all<'a>(&'a self, work: &'a [(BranchId, Resolution)], hear: Hear<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(self.do_finish_all(work, hear))
+    }
+
     fn ask<'a>(&'a self, branch: &'a BranchId, question: Question) -> BoxFuture<'a, Result<Evidence>> {
         Box::pin(self.do_ask(branch, question))
     }
@@ -354,6 +384,36 @@ impl Participant for Postgres {
         from: u64,
     ) -> BoxFuture<'a, Result<Vec<Witnessed>>> {
         Box::pin(self.do_witnessed(participant, incarnations, from))
+    }
+
+    fn waiting(&self) -> BoxFuture<'_, Result<Vec<Waiting>>> {
+        Box::pin(self.do_waiting())
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        let Self { connector, sql, expected, control, .. } = self;
+        let checkup = Checkup { connector, sql, expected, limit: control.limit() };
+        Box::pin(async move { checkup.run().await })
+    }
+
+    fn hold(&self, claim: Claim) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.control.hold(claim))
+    }
+
+    fn holds(&self) -> bool {
+        self.control.holds()
+    }
+
+    fn registry(&self) -> BoxFuture<'_, Result<Vec<Registered>>> {
+        Box::pin(self.do_registry())
+    }
+
+    fn prune(&self, what: Prunable) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(self.do_prune(what))
+    }
+
+    fn statement(&self, branch: &BranchId, resolution: Resolution) -> Option<String> {
+        Some(self.typed(branch, resolution))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -1,12 +1,13 @@
 //! Prerequisites, tables, lineage, registration.
 
+use super::checks::{Expected, Settings};
 use super::control::Control;
 use super::error::{PgError, explain, is_of};
 use super::sql::Sql;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName};
-use crate::participant::Registration;
 use crate::participant::witness::{DECISION_JOURNAL, Key, new_lineage, wrong_lineage};
+use crate::participant::{Registration, Severity};
 use std::sync::Arc;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -18,14 +19,7 @@ pub(super) struct Setup<'a> {
     pub(super) control: &'a Control,
     pub(super) sql: &'a Sql,
     pub(super) role: &'a str,
-}
-
-/// The settings that the promise rests on.
-struct Settings {
-    version: i32,
-    prepared_transactions: i32,
-    standby: bool,
-    unsafe_settings: Vec<&'static str>,
+    pub(super) expected: &'a Expected,
 }
 
 impl Setup<'_> {
@@ -33,47 +27,16 @@ impl Setup<'_> {
         Error::new(ErrorKind::Setup, message).at(self.name)
     }
 
-    async fn settings(&self) -> Result<Settings> {
-        let query = "SELECT pg_catalog.current_setting('server_version_num')::int4, \
-             pg_catalog.current_setting('max_prepared_transactions')::int4, pg_catalog.pg_is_in_recovery(), \
-             pg_catalog.current_setting('fsync')::bool, pg_catalog.current_setting('full_page_writes')::bool";
-        let read = |client: Arc<Client>| async move {
-            let row = client.query_typed_one(query, &[]).await?;
-            let unsafe_settings = [("fsync", row.try_get::<_, bool>(3)?), ("full_page_writes", row.try_get(4)?)];
-            Ok(Settings {
-                version: row.try_get(0)?,
-                prepared_transactions: row.try_get(1)?,
-                standby: row.try_get(2)?,
-                unsafe_settings: unsafe_settings.into_iter().filter(|(_, on)| !on).map(|(name, _)| name).collect(),
-            })
-        };
-        self.control.run("cannot read the settings", read).await
-    }
-
-    /// Refuses what would fail later, when it costs a transaction (D40).
-    async fn prerequisites(&self, pool_size: usize) -> Result<()> {
-        let settings = self.settings().await?;
-        if settings.version < 140_000 {
-            return Err(self.lacks(format!("PostgreSQL 14 or later is needed, this is {}", settings.version / 10_000)));
-        }
-        if settings.prepared_transactions == 0 {
-            return Err(self.lacks(format!(
-                "prepared transactions are disabled: max_prepared_transactions is 0; set it to at least {pool_size} \
-                 (ALTER SYSTEM SET max_prepared_transactions = {pool_size}) and restart the server"
-            )));
-        }
-        if settings.standby {
-            return Err(self.lacks("the server is a standby (in recovery): point the URL to the primary".into()));
-        }
-        if usize::try_from(settings.prepared_transactions).is_ok_and(|slots| slots < pool_size) {
-            tracing::warn!(
-                participant = %self.name,
-                "max_prepared_transactions is {}, below the pool's size of {pool_size}: commits may be refused",
-                settings.prepared_transactions
-            );
-        }
-        for setting in settings.unsafe_settings {
-            tracing::warn!(participant = %self.name, "{setting} is off: a crash of the server can lose commits (D13)");
+    /// Refuses what would fail later, when it costs a transaction (D40), and settings that break the promise (D13).
+    async fn prerequisites(&self) -> Result<()> {
+        let read = |client: Arc<Client>| async move { Settings::read(&client).await };
+        let settings = self.control.run("cannot read the settings", read).await?;
+        for finding in settings.findings(self.expected) {
+            match finding.severity {
+                Severity::Failure => return Err(self.lacks(finding.sentence())),
+                Severity::Warning => tracing::warn!(participant = %self.name, "{}", finding.sentence()),
+                Severity::Note | Severity::Good => {}
+            }
         }
         Ok(())
     }
@@ -126,8 +89,8 @@ impl Setup<'_> {
     }
 
     /// All of it, in the order in which it may fail, and the incarnation's row last.
-    pub(super) async fn register(&self, registration: &Registration, slots: usize, pool: usize) -> Result<Lineage> {
-        self.prerequisites(pool).await?;
+    pub(super) async fn register(&self, registration: &Registration, slots: usize) -> Result<Lineage> {
+        self.prerequisites().await?;
         if let (Some(expected), found) = (registration.expected, self.lineage().await?)
             && found != Some(expected)
         {

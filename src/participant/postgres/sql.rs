@@ -7,6 +7,8 @@
 //! Identifiers are of `[a-z0-9._-]`, nonces hexadecimal: no literal needs quoting, whatever the application did to
 //! `standard_conforming_strings`. Functions and tables are qualified, whatever it did to `search_path`.
 
+mod upkeep;
+
 use crate::id::BranchId;
 use crate::participant::witness::{Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, PAGE, WITNESS_TABLE};
 use crate::participant::{BeginOptions, Isolation};
@@ -312,12 +314,17 @@ impl Sql {
     /// For people: how to create the tables and let `role` use them.
     pub(super) fn setup(&self, role: &str) -> String {
         let [witness, incarnation] = Dialect::Postgres.create_tables(&self.schema);
-        let (schema, role) = (Dialect::Postgres.quote(&self.schema), Dialect::Postgres.quote(role));
+        let schema = quote(&self.schema);
         let own_schema =
             if self.schema == "public" { String::new() } else { format!("CREATE SCHEMA IF NOT EXISTS {schema};\n") };
+        format!("{own_schema}{witness};\n{incarnation};\n{}", self.grants(role))
+    }
+
+    /// The rights on the tables that `role` needs.
+    pub(super) fn grants(&self, role: &str) -> String {
+        let (schema, role) = (quote(&self.schema), quote(role));
         format!(
-            "{own_schema}{witness};\n{incarnation};\nGRANT USAGE ON SCHEMA {schema} TO {role};\n\
-             GRANT SELECT, INSERT, DELETE ON {}, {} TO {role};\n",
+            "GRANT USAGE ON SCHEMA {schema} TO {role};\nGRANT SELECT, INSERT, DELETE ON {}, {} TO {role};\n",
             self.witness, self.incarnation
         )
     }
@@ -348,8 +355,13 @@ pub(super) fn rows(messages: &[SimpleQueryMessage]) -> impl Iterator<Item = &str
     })
 }
 
+/// A name as PostgreSQL quotes it.
+pub(super) fn quote(name: &str) -> String {
+    Dialect::Postgres.quote(name)
+}
+
 /// PostgreSQL's zero means *no limit*, and it counts in an `int4`.
-fn milliseconds(duration: Duration) -> i32 {
+pub(super) fn milliseconds(duration: Duration) -> i32 {
     i32::try_from(duration.as_millis()).unwrap_or(i32::MAX).max(1)
 }
 

@@ -37,10 +37,21 @@ pub enum Bug {
     GoneIsDamage,
     NotListedIsCommitted,
     AbsenceIsTrusted,
+    // Damage, and persons.
+    DamageIsToldFirst,
+    DamageIsForgotten,
+    LostMeansUndecided,
+    SilenceIsNever,
+    ResolvedBesideSessions,
+    // Beside a copy of the journal; the last one is no bug, but the moment that nothing closes.
+    NoLease,
+    RegainedIsAsGood,
+    NoStaleCheck,
+    LeaseLostBehindTheDecision,
 }
 
 impl Bug {
-    pub const COUNT: usize = Self::AbsenceIsTrusted as usize + 1;
+    pub const COUNT: usize = Self::LeaseLostBehindTheDecision as usize + 1;
 }
 
 /// The plan's action, or what a wrong row of the table would say.
@@ -96,6 +107,13 @@ impl World {
                     Output::RollBack(id) => self.sites[setting.site(*id).unwrap()].state != State::Prepared,
                     _ => true,
                 });
+            }
+            Some(Bug::DamageIsToldFirst) => {
+                outputs.retain(|output| *output != Output::Answer(Outcome::Damaged));
+                let tells = outputs.iter().any(|output| matches!(output, Output::Damage(_)));
+                if tells && self.deals[deal].answer.is_none() {
+                    outputs.insert(0, Output::Answer(Outcome::Damaged));
+                }
             }
             Some(Bug::DoneBeforePhaseTwo) if outputs.iter().any(|output| matches!(output, Output::Commit(_))) => {
                 outputs.push(Output::Note(Record::Done(id)));

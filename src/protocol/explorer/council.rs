@@ -5,15 +5,15 @@ use super::bugs::Bug;
 use super::world::{FOREIGN, INCARNATION, NODE, Seen, Setting, Slot, World};
 use crate::id::{Incarnation, Lineage, ParticipantName, TransactionId};
 use crate::protocol::DamageRecord;
-use crate::protocol::recovery::{Action, Evidence, Memory, Observation, Plan, Recalled, Scan, plan};
-use crate::protocol::{Absence, CommitRecord, DecidedBranch, IncarnationRecord, Mode, Outcome, Record};
+use crate::protocol::recovery::{Action, Evidence, Memory, Observation, Plan, Recalled, Scan, outcome_of, plan};
+use crate::protocol::{Absence, CommitRecord, DecidedBranch, IncarnationRecord, Mode, Outcome, Record, Resolution};
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 /// Answers that were given before.
 #[derive(Default)]
 pub struct Council {
-    answers: HashMap<[u8; 7], Rc<Verdict>>,
+    answers: HashMap<[u8; 8], Rc<Verdict>>,
 }
 
 /// A plan, by the world's indices.
@@ -28,11 +28,14 @@ pub struct Verdict {
     /// By transaction: whether the plan notes that it is done, or that one writer committed it.
     pub done: [bool; 2],
     pub alone: [bool; 2],
+    /// By transaction: whether it is damaged, and nobody knew.
+    pub damaged: [bool; 2],
     /// The plan names something of another journal otherwise than as foreign.
     pub trespasses: bool,
 }
 
-/// What is remembered of a transaction, in four bits: whether it is live, and what the journal holds.
+/// What is remembered of a transaction, in six bits: whether it is damaged, whether it is live, and what the journal
+/// holds.
 pub fn remembered(world: &World, setting: &Setting, deal: usize) -> u8 {
     let live = match setting.bug {
         Some(Bug::LiveIsForgotten) => false,
@@ -44,24 +47,33 @@ pub fn remembered(world: &World, setting: &Setting, deal: usize) -> u8 {
     let deal = &world.deals[deal];
     let there = |slot: Slot| matches!(slot, Slot::Cached | Slot::Durable);
     let holds = match deal.commit {
+        _ if deal.resolved == Some(Resolution::Commit) => RESOLVED_COMMIT,
+        _ if deal.resolved == Some(Resolution::RollBack) => RESOLVED_ROLL_BACK,
         _ if there(deal.done) => FINISHED,
         Slot::Cached | Slot::Durable => DECIDED,
         Slot::Limbo if setting.bug != Some(Bug::FailedAppendIsForgotten) => UNSURE,
         _ if there(deal.alone) => ONE_PHASE,
         _ => NOTHING,
     };
-    u8::from(live) << 3 | holds
+    let damaged = there(deal.damage) && setting.bug != Some(Bug::DamageIsForgotten);
+    u8::from(damaged) << DAMAGED | u8::from(live) << 3 | holds
 }
 
-const NOTHING: u8 = 0;
+pub const NOTHING: u8 = 0;
 const UNSURE: u8 = 1;
 pub const DECIDED: u8 = 2;
 const FINISHED: u8 = 3;
 const ONE_PHASE: u8 = 4;
+const RESOLVED_COMMIT: u8 = 5;
+const RESOLVED_ROLL_BACK: u8 = 6;
+/// The bit that says so.
+pub const DAMAGED: u8 = 5;
 
 struct Image<'a> {
     setting: &'a Setting,
     deals: [u8; 2],
+    /// Records may have been lost.
+    incomplete: bool,
 }
 
 impl Image<'_> {
@@ -83,11 +95,14 @@ impl Image<'_> {
 
 impl Memory for Image<'_> {
     fn damaged(&self) -> Vec<DamageRecord> {
-        Vec::new()
+        let damaged = (0..self.setting.modes.len()).filter(|deal| self.deals[*deal] >> DAMAGED & 1 == 1);
+        // Which branches it was of makes no difference.
+        let record = |deal| DamageRecord { transaction: self.setting.id(deal), branches: Vec::new(), found_at_ms: 0 };
+        damaged.map(record).collect()
     }
 
     fn is_incomplete(&self, _: Incarnation) -> bool {
-        false
+        self.incomplete && self.setting.bug != Some(Bug::LostMeansUndecided)
     }
 
     fn is_given_up(&self, _: Incarnation, _: ParticipantName) -> bool {
@@ -102,7 +117,7 @@ impl Memory for Image<'_> {
     }
 
     fn is_live(&self, transaction: TransactionId) -> bool {
-        self.deal(transaction).is_some_and(|deal| self.deals[deal] >> 3 == 1)
+        self.deal(transaction).is_some_and(|deal| self.deals[deal] >> 3 & 1 == 1)
     }
 
     fn recall(&self, transaction: TransactionId) -> Recalled {
@@ -113,6 +128,8 @@ impl Memory for Image<'_> {
             DECIDED => Recalled::Decided(self.record(deal)),
             FINISHED => Recalled::Finished,
             ONE_PHASE => Recalled::OnePhase,
+            RESOLVED_COMMIT => Recalled::Resolved(Resolution::Commit),
+            RESOLVED_ROLL_BACK => Recalled::Resolved(Resolution::RollBack),
             other => panic!("{other} is no memory"),
         }
     }
@@ -131,13 +148,21 @@ impl Memory for Image<'_> {
     }
 }
 
+/// What the real [`outcome_of`] makes of answers.
+pub fn outcome_now(world: &World, setting: &Setting, deal: usize, answers: &[Evidence]) -> Option<Outcome> {
+    let mut deals = [0; 2];
+    (0..setting.modes.len()).for_each(|deal| deals[deal] = remembered(world, setting, deal));
+    outcome_of(&Image { setting, deals, incomplete: world.incomplete }, setting.id(deal), answers)
+}
+
 impl Council {
     pub fn rows(&self) -> BTreeSet<&'static str> {
         self.answers.values().flat_map(|verdict| verdict.rows.iter().copied()).collect()
     }
 
     pub fn consult(&mut self, world: &World, setting: &Setting) -> Rc<Verdict> {
-        let mut question = [0u8; 7];
+        let mut question = [0u8; 8];
+        question[7] = u8::from(world.incomplete);
         for index in world.indices(setting) {
             let site = &world.sites[index];
             question[index] = site.seen as u8 | (site.evidence as u8) << 3 | u8::from(site.wanted) << 6;
@@ -152,8 +177,9 @@ impl Council {
         }
         let answer = self.answers.entry(question);
         let answer = answer.or_insert_with(|| {
-            let observation = observe(world, setting, &Image { setting, deals: before });
-            let plan = plan(&Image { setting, deals }, &observation);
+            let incomplete = world.incomplete;
+            let observation = observe(world, setting, &Image { setting, deals: before, incomplete });
+            let plan = plan(&Image { setting, deals, incomplete }, &observation);
             Rc::new(verdict(setting, &plan))
         });
         Rc::clone(answer)
@@ -211,11 +237,14 @@ fn verdict(setting: &Setting, plan: &Plan) -> Verdict {
             None => verdict.trespasses = true,
         }
     }
+    for (id, _) in plan.damages() {
+        (0..setting.modes.len()).filter(|deal| setting.id(*deal) == id).for_each(|deal| verdict.damaged[deal] = true);
+    }
     for transaction in &plan.transactions {
         let deal = (0..setting.modes.len()).find(|deal| setting.id(*deal) == transaction.id);
         let Some(deal) = deal else { continue };
         verdict.outcomes[deal] = Some(transaction.outcome);
-        verdict.done[deal] = matches!(transaction.note, Some(Record::Done(_)));
+        verdict.done[deal] = matches!(transaction.note, Some(Record::Done(_) | Record::Witnessed(_)));
         verdict.alone[deal] = matches!(transaction.note, Some(Record::OnePhase(_)));
         if setting.bug == Some(Bug::NotListedIsCommitted) {
             let first = deal * setting.participants();

@@ -2,7 +2,7 @@
 
 use super::step::{Broken, broken};
 use super::world::{Line, Seen, Setting, Slot, State, World};
-use crate::protocol::Outcome;
+use crate::protocol::{Outcome, Resolution};
 
 impl World {
     /// I1, I3, I4, I8. The steps check I2, I6 and I7 themselves, the search I5.
@@ -33,8 +33,9 @@ impl World {
         let committed = self.count(setting, index, State::Committed);
         let writers = self.writers(setting, index).count();
         let alone = !setting.payload && (writers == 0 || (writers == 1 && committed == 1));
-        let decided = deal.commit == Slot::Durable || alone;
-        let undone = deal.commit == Slot::Absent && committed == 0;
+        let by_hand = deal.against || deal.resolved == Some(Resolution::Commit);
+        let decided = deal.commit == Slot::Durable || (self.incomplete && deal.decided) || alone || by_hand;
+        let undone = (deal.commit == Slot::Absent && committed == 0) || deal.against;
         if setting.calm && deal.begun && deal.coordinator.is_none() && deal.answer != Some(Outcome::Committed) {
             return broken("I8", format!("nobody refused, and the answer is {:?}", deal.answer));
         }
@@ -59,7 +60,7 @@ impl World {
         let deal = &self.deals[index];
         let writers = self.writers(setting, index).count();
         let all = self.count(setting, index, State::Committed) == writers;
-        if deal.done != Slot::Absent && !(all && deal.commit == Slot::Durable) {
+        if deal.done != Slot::Absent && !(all && (deal.commit == Slot::Durable || self.incomplete)) {
             return broken("I4", "noted as done, and not every branch committed");
         }
         if deal.alone != Slot::Absent && !(all && writers == 1) {
@@ -89,7 +90,7 @@ impl World {
         };
         let deal = |index: usize| {
             let deal = &self.deals[index];
-            let damaged = self.operator < setting.operator;
+            let damaged = self.operator < setting.operator || deal.damage != Slot::Absent;
             let open = deal.commit == Slot::Durable && deal.done == Slot::Absent;
             deal.begun && deal.coordinator.is_none() && (!open || damaged)
         };

@@ -13,6 +13,9 @@
 //! * the journal: a record is handed over, then synced, or failed, after which a crash may keep it or lose it; notes
 //!   are unforced and may be lost; a failed journal takes nothing until it is opened again;
 //! * the process: dies anywhere, and comes back knowing only the journal;
+//! * the disk: loses durable records, in some settings, and the journal is repaired: that it happened is known;
+//! * a copy of the journal beside its original: see [`copy`];
+//! * persons: roll a prepared branch back, ask for an outcome, decide where no record does;
 //! * the resolver: passes without end, beside the live coordinators: a scan of each participant, in any order, which
 //!   may fail; the real plan; each action, whose answer may be lost, or which may be carried out later.
 //!
@@ -25,8 +28,10 @@
 //! That the explorer can find anything is tested by [`bugs`]: it has to find each.
 
 mod bugs;
+mod copy;
 mod council;
 mod invariants;
+mod person;
 mod resolver;
 mod search;
 mod server;
@@ -52,6 +57,9 @@ fn setting(modes: &[&[Mode]]) -> Setting {
         pinned: false,
         strays: false,
         operator: 0,
+        losses: 0,
+        copy: false,
+        fences: false,
         questions: false,
         payload: false,
         calm: false,
@@ -74,6 +82,7 @@ fn holds(name: &str, setting: &Setting) -> BTreeSet<&'static str> {
 #[test]
 fn one_branch() {
     holds("a writer", &Setting { ghosts: true, questions: true, crashes: 2, ..setting(&[&[W]]) });
+    holds("a writer, fenced off by a question", &Setting { fences: true, ..setting(&[&[W]]) });
     holds("a writer without witness", &Setting { ghosts: true, witness: false, ..setting(&[&[W]]) });
     holds("a writer that may stray", &Setting { strays: true, ..setting(&[&[W]]) });
     holds("a reader", &Setting { crashes: 2, ..setting(&[&[R]]) });
@@ -95,6 +104,9 @@ fn two_branches() {
         ("two writers, pinned to their sessions", Setting { pinned: true, ghosts: true, ..two() }),
         ("two writers that may stray", Setting { strays: true, ..two() }),
         ("two writers and an operator", Setting { operator: 1, ..two() }),
+        ("two writers, fenced off by a question", Setting { fences: true, ..two() }),
+        ("two writers whose records are lost", Setting { losses: 1, ..two() }),
+        ("two writers whose records are lost, asked about", Setting { losses: 1, questions: true, ..two() }),
         ("two writers without witness", Setting { witness: false, ghosts: true, ..two() }),
     ] {
         rows.extend(holds(name, &setting));
@@ -116,6 +128,14 @@ fn two_branches() {
         "undecided, held",
         "undecided, gone",
         "undecided, unseen",
+        "contradicted, there",
+        "contradicted, asked",
+        "contradicted, gone",
+        "lost, there",
+        "lost, asked",
+        "lost, gone",
+        "resolved, to commit",
+        "resolved, to roll back",
     ] {
         assert!(rows.contains(row), "no schedule used {row:?}");
     }
@@ -139,6 +159,12 @@ fn recovery_beside_a_live_transaction() {
         let name = format!("two writers beside a transaction that is {remains:?}");
         holds(&name, &Setting { crashes: 0, remains: Some(remains), ..setting(&[&[W, W], &[W, W]]) });
     }
+}
+
+/// It loses leases, and is refused or finds nothing decided.
+#[test]
+fn a_copy_of_the_journal() {
+    holds("two writers and a copy", &Setting { crashes: 0, copy: true, ..setting(&[&[W, W]]) });
 }
 
 /// Who always says no is safe, and no use: when everybody agrees, all commits.
@@ -186,6 +212,17 @@ fn planted_bugs_are_caught() {
         (Bug::GoneIsDamage,                "I7", two()),
         (Bug::NotListedIsCommitted,        "I4", Setting { operator: 1, ..two() }),
         (Bug::AbsenceIsTrusted,            "I4", Setting { witness: false, ..two() }),
+        // Damage, and persons.
+        (Bug::DamageIsToldFirst,           "I9", Setting { strays: true, ..two() }),
+        (Bug::DamageIsForgotten,           "I9", Setting { strays: true, ..two() }),
+        (Bug::LostMeansUndecided,          "I3", Setting { losses: 1, ..two() }),
+        (Bug::SilenceIsNever,              "I3", Setting { fences: true, ..one() }),
+        (Bug::ResolvedBesideSessions,      "I3", Setting { losses: 1, ..two() }),
+        // Beside a copy of the journal.
+        (Bug::NoLease,                     "I2", Setting { copy: true, crashes: 0, ..two() }),
+        (Bug::RegainedIsAsGood,            "I2", Setting { copy: true, crashes: 0, ..two() }),
+        (Bug::NoStaleCheck,                "I1", Setting { copy: true, crashes: 0, ..two() }),
+        (Bug::LeaseLostBehindTheDecision,  "I1", Setting { copy: true, crashes: 0, ..two() }),
     ];
     assert_eq!(rows.len(), Bug::COUNT);
     let mut sound: Vec<Setting> = Vec::new();

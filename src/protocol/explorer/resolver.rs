@@ -5,8 +5,8 @@ use super::bugs::Bug;
 use super::council::{Council, DECIDED, remembered};
 use super::step::{Broken, Delivery, Event, broken};
 use super::world::{Seen, Setting, Slot, State, Witness, World};
-use crate::protocol::Outcome;
 use crate::protocol::recovery::{Action, Evidence};
+use crate::protocol::{Outcome, Resolution};
 
 impl World {
     pub fn events_of_resolver(&self, setting: &Setting, events: &mut Vec<Event>) {
@@ -67,6 +67,14 @@ impl World {
         }
         for deal in 0..setting.modes.len() {
             self.hear_outcome(deal, verdict.outcomes[deal])?;
+            let remembered = self.deals[deal].damage == Slot::Durable;
+            if remembered && verdict.outcomes[deal] != Some(Outcome::Damaged) {
+                return broken("I9", format!("damage is remembered, and {:?} is told", verdict.outcomes[deal]));
+            }
+            // Forced, before anybody is told.
+            if verdict.damaged[deal] && !self.poisoned {
+                self.deals[deal].damage = Slot::Durable;
+            }
         }
         let mut work = false;
         for index in self.indices(setting) {
@@ -84,7 +92,7 @@ impl World {
     }
 
     /// What recovery says of a transaction may become more certain, never different.
-    fn hear_outcome(&mut self, deal: usize, outcome: Option<Outcome>) -> Result<(), Broken> {
+    pub fn hear_outcome(&mut self, deal: usize, outcome: Option<Outcome>) -> Result<(), Broken> {
         let deal = &mut self.deals[deal];
         let sure = outcome.filter(|outcome| matches!(outcome, Outcome::Committed | Outcome::RolledBack));
         let Some(sure) = sure else { return Ok(()) };
@@ -127,7 +135,9 @@ impl World {
         if deal.coordinator.is_some() {
             return broken("I6", format!("{action:?} at {index} of a live transaction"));
         }
-        if action == Action::Commit && deal.commit != Slot::Durable {
+        let decided = deal.commit == Slot::Durable || deal.resolved == Some(Resolution::Commit);
+        let lost = self.incomplete && deal.done != Slot::Absent;
+        if action == Action::Commit && !decided && !lost {
             return broken("I2", format!("recovery commits {index} and no record is durable"));
         }
         let heard = match delivery {

@@ -38,7 +38,7 @@ impl Hasher for Mixer {
 
 #[derive(Default)]
 struct Search {
-    numbers: HashMap<[u32; 7], u32, BuildHasherDefault<Mixer>>,
+    numbers: HashMap<[u64; 7], u32, BuildHasherDefault<Mixer>>,
     /// How each state was reached first.
     parents: Vec<(u32, Event)>,
     /// Steps without faults, backwards: from, to.

@@ -1,11 +1,12 @@
 //! What can happen next, and what it does: application, coordinator, sessions, servers, journal, process.
 
 use super::bugs::Bug;
+use super::copy::Lease;
 use super::council::Council;
-use super::world::{Line, Reply, Request, Setting, Slot, State, Witness, World};
+use super::world::{Deal, Line, Reply, Request, Setting, Slot, State, Witness, World};
 use crate::protocol::coordinator::Phase;
-use crate::protocol::recovery::Action;
-use crate::protocol::{Finish, Input, Mode, Output, Record, Vote};
+use crate::protocol::recovery::{Action, Evidence};
+use crate::protocol::{Finish, Input, Mode, Outcome, Output, Record, Resolution, Vote};
 use std::rc::Rc;
 
 /// A step of the world. Indices are of transactions (`Begin`, `Ask` ..), sites (`Serve`, `Cut` ..) or participants
@@ -28,9 +29,16 @@ pub enum Event {
     Drop(usize),
     Sync(usize),
     SyncFails(usize),
+    /// The damage that was found is on record, or its write fails.
+    Remember(usize),
+    RememberFails(usize),
     Crash,
     /// The process is back. The bits say which of the open records the disk has kept.
     Reopen(u8),
+    /// The process is back, and some durable records are gone for good: so many bits as there are.
+    ReopenWithLoss(u8),
+    /// A person decides what no record does.
+    Resolve(usize, Resolution),
     /// A person rolls a prepared branch back.
     Operator(usize),
     /// A person asks for the outcome by id.
@@ -39,6 +47,19 @@ pub enum Event {
     ScanFails(usize),
     Plan,
     Act(usize, Delivery),
+    /// Somebody who asks for the outcome by id puts the fence question, and hears an answer or none.
+    Fence(usize),
+    FenceFails(usize),
+    Conclude(usize),
+    /// A server forgets the lease of a participant.
+    LoseLease(usize),
+    RegainLease(usize),
+    CopyTakes(usize),
+    /// The copy asks whether it is stale.
+    CopyChecks,
+    /// It rolls a branch back.
+    CopyActs(usize),
+    CopyEnds,
     /// An unanswered request of the resolver is carried out after all.
     LandStray(usize),
     DropStray(usize),
@@ -65,7 +86,16 @@ impl Event {
     /// What need not happen. All else happens sooner or later.
     pub fn is_fault(self, world: &World) -> bool {
         match self {
-            Self::Cut(_) | Self::SyncFails(_) | Self::Operator(_) | Self::ScanFails(_) => true,
+            Self::LoseLease(_)
+            | Self::FenceFails(_)
+            | Self::CopyTakes(_)
+            | Self::CopyActs(_)
+            | Self::ReopenWithLoss(_)
+            | Self::Cut(_)
+            | Self::SyncFails(_)
+            | Self::RememberFails(_)
+            | Self::Operator(_)
+            | Self::ScanFails(_) => true,
             Self::Act(_, delivery) => delivery != Delivery::Answered,
             Self::Serve(_, will) => will == Will::Strayed,
             Self::Crash => !world.poisoned,
@@ -109,9 +139,15 @@ impl World {
             self.events_of_site(setting, index, &mut events);
         }
         if !self.up {
-            let open = self.deals.iter().flat_map(|deal| [deal.commit, deal.done, deal.alone]);
+            let open = self.deals.iter().flat_map(Deal::records);
             let open = open.filter(|slot| slot.is_open()).count();
             events.extend((0..1u8 << open).map(Event::Reopen));
+            if self.losses > 0 {
+                let durable =
+                    self.deals.iter().map(|deal| deal.records().filter(|slot| *slot == Slot::Durable).count());
+                let durable = durable.sum::<usize>();
+                events.extend((0..(1u8 << durable) - 1).filter(|_| open == 0).map(Event::ReopenWithLoss));
+            }
             return events;
         }
         if self.crashes > 0 || self.poisoned {
@@ -121,6 +157,7 @@ impl World {
             self.events_of_deal(setting, index, &mut events);
         }
         self.events_of_resolver(setting, &mut events);
+        self.events_of_copy(setting, &mut events);
         events
     }
 
@@ -130,6 +167,10 @@ impl World {
             events.push(Event::Begin(index));
         }
         if deal.coordinator.is_none() {
+            self.events_of_person(setting, index, events);
+            if deal.begun {
+                self.events_of_question(setting, index, events);
+            }
             let asked = self.of(setting, index).iter().all(|site| site.wanted);
             if deal.begun && setting.questions && !asked {
                 events.push(Event::Ask(index));
@@ -142,6 +183,9 @@ impl World {
         events.push(Event::Abort(index));
         if deal.commit == Slot::Pending {
             events.extend([Event::Sync(index), Event::SyncFails(index)]);
+        }
+        if self.unremembered(index) > 0 {
+            events.extend([Event::Remember(index), Event::RememberFails(index)]);
         }
     }
 
@@ -167,7 +211,10 @@ impl World {
                 }
             }
             Line::Answered(reply) => {
-                events.push(Event::Hear(index));
+                let yes = matches!(reply, Reply::Voted(Vote::Prepared | Vote::ReadOnly));
+                if !yes || self.may_decide(setting, index / setting.participants()) {
+                    events.push(Event::Hear(index));
+                }
                 let unknown = matches!(reply, Reply::Voted(Vote::Unknown) | Reply::Finished(Finish::Unknown));
                 events.extend((!unknown).then_some(Event::Cut(index)));
             }
@@ -178,6 +225,10 @@ impl World {
 
     pub fn phase(&self, deal: usize) -> Option<Phase> {
         self.deals[deal].coordinator.as_ref().map(|coordinator| coordinator.fingerprint().0)
+    }
+
+    fn unremembered(&self, deal: usize) -> u8 {
+        self.deals[deal].coordinator.as_ref().map_or(0, |coordinator| coordinator.fingerprint().2)
     }
 
     pub fn apply(&mut self, setting: &Setting, event: Event, council: &mut Council) -> Result<(), Broken> {
@@ -200,6 +251,7 @@ impl World {
             }
             Event::Sync(deal) => {
                 self.deals[deal].commit = Slot::Durable;
+                self.deals[deal].decided = true;
                 self.tell(setting, deal, Input::Durable)?;
             }
             Event::SyncFails(deal) => {
@@ -207,8 +259,22 @@ impl World {
                 self.deals[deal].commit = Slot::Limbo;
                 self.tell(setting, deal, Input::AppendFailed)?;
             }
+            Event::Remember(deal) => {
+                self.deals[deal].damage = Slot::Durable;
+                self.tell(setting, deal, Input::Remembered)?;
+            }
+            Event::RememberFails(deal) => {
+                self.poisoned = true;
+                // What is durable stays so, whatever becomes of its repetition.
+                if self.deals[deal].damage == Slot::Pending {
+                    self.deals[deal].damage = Slot::Limbo;
+                }
+                self.tell(setting, deal, Input::Remembered)?;
+            }
             Event::Crash => self.crash(setting),
             Event::Reopen(kept) => self.reopen(setting, kept),
+            Event::ReopenWithLoss(kept) => self.reopen_with_loss(kept),
+            Event::Resolve(deal, resolution) => self.person_resolves(setting, deal, resolution),
             Event::LandStray(index) => {
                 let action = self.sites[index].stray.take().expect("the event is enabled");
                 self.carry(setting, index, action);
@@ -223,6 +289,15 @@ impl World {
                     self.sites[index].wanted = true;
                 }
             }
+            Event::Fence(index) => self.fence(setting, index, true),
+            Event::FenceFails(index) => self.fence(setting, index, false),
+            Event::Conclude(deal) => self.conclude(setting, deal)?,
+            Event::LoseLease(_)
+            | Event::RegainLease(_)
+            | Event::CopyTakes(_)
+            | Event::CopyChecks
+            | Event::CopyActs(_)
+            | Event::CopyEnds => self.copy(setting, event),
             Event::Scan(_) | Event::ScanFails(_) | Event::Plan | Event::Act(..) => {
                 self.resolve(setting, event, council)?;
             }
@@ -233,6 +308,7 @@ impl World {
 
     fn begin(&mut self, setting: &Setting, deal: usize) {
         self.deals[deal].begun = true;
+        self.deals[deal].unguarded = self.leases.contains(&Lease::Nobody) || self.leases.contains(&Lease::Copy);
         self.deals[deal].coordinator = Some(Rc::new(setting.coordinator(deal)));
         for index in self.indices(setting).filter(|index| index / setting.participants() == deal) {
             self.sites[index].state = State::Active;
@@ -259,6 +335,12 @@ impl World {
         if self.poisoned && self.deals[deal].commit == Slot::Pending {
             self.deals[deal].commit = Slot::Limbo;
             return self.tell(setting, deal, Input::AppendFailed);
+        }
+        if self.poisoned && self.unremembered(deal) > 0 {
+            if self.deals[deal].damage == Slot::Pending {
+                self.deals[deal].damage = Slot::Limbo;
+            }
+            return self.tell(setting, deal, Input::Remembered);
         }
         if setting.bug == Some(Bug::DurableTooSoon) && self.deals[deal].commit == Slot::Pending {
             self.deals[deal].commit = Slot::Cached;
@@ -287,10 +369,16 @@ impl World {
                 }
                 self.deals[deal].commit = Slot::Pending;
             }
+            Output::Damage(_) if self.deals[deal].damage == Slot::Absent => self.deals[deal].damage = Slot::Pending,
+            Output::Damage(_) => {}
             Output::Note(_) if self.poisoned => {}
             Output::Note(Record::Done(_)) => self.deals[deal].done = Slot::Cached,
             Output::Note(_) => self.deals[deal].alone = Slot::Cached,
             Output::Answer(outcome) => {
+                let remembered = self.deals[deal].damage == Slot::Durable || self.poisoned;
+                if outcome == Outcome::Damaged && !remembered {
+                    return broken("I9", "the application is told of damage that nobody will remember");
+                }
                 assert_eq!(self.deals[deal].answer, None, "two answers");
                 self.deals[deal].answer = Some(outcome);
             }
@@ -372,6 +460,7 @@ impl World {
         for site in &mut self.sites {
             site.close();
             site.wanted = false;
+            site.answer = Evidence::NotAsked;
         }
     }
 
@@ -379,7 +468,7 @@ impl World {
         let mut kept = (0..8).map(|bit| kept >> bit & 1 == 1);
         self.up = true;
         for deal in &mut self.deals {
-            for slot in [&mut deal.commit, &mut deal.done, &mut deal.alone] {
+            for slot in deal.records_mut() {
                 if slot.is_open() {
                     let kept = kept.next().expect("a bit for each open record");
                     *slot = match (kept, setting.bug) {
@@ -389,6 +478,7 @@ impl World {
                     };
                 }
             }
+            deal.decided |= deal.commit == Slot::Durable;
         }
     }
 

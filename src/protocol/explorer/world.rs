@@ -3,10 +3,11 @@
 //! A participant holds at most one branch of each transaction, so the servers are a table of [`Site`]s. All is small
 //! and `Copy` but the coordinators, which are the real ones.
 
+use super::copy::{Lease, Twin};
 use crate::id::{BranchId, Incarnation, Lineage, NodeName, ParticipantName, TransactionId};
 use crate::protocol::coordinator::{Phase, Stage};
 use crate::protocol::recovery::{Action, Evidence};
-use crate::protocol::{Acknowledge, Branch, Coordinator, Finish, Mode, Outcome, Payload, Vote};
+use crate::protocol::{Acknowledge, Branch, Coordinator, Finish, Mode, Outcome, Payload, Resolution, Vote};
 use std::rc::Rc;
 use std::sync::LazyLock;
 
@@ -29,6 +30,12 @@ pub struct Setting {
     pub strays: bool,
     /// How many prepared branches an operator rolls back by hand.
     pub operator: u8,
+    /// How often the disk may lose durable records, and be repaired.
+    pub losses: u8,
+    /// Whether a copy of the journal, from before all transactions, is opened beside it.
+    pub copy: bool,
+    /// Whether somebody may ask for an outcome by id, and put the question to the participants himself.
+    pub fences: bool,
     /// Whether somebody may ask for an outcome by id.
     pub questions: bool,
     /// Whether each transaction carries a payload, which makes a decision record necessary.
@@ -172,6 +179,8 @@ pub struct Site {
     pub todo: Option<Action>,
     /// A request of the resolver without an answer: it may still be carried out.
     pub stray: Option<Action>,
+    /// What the fence has answered to who asked for the outcome by id.
+    pub answer: Evidence,
     /// On the resolver's list of branches that coordinators left.
     pub wanted: bool,
 }
@@ -204,6 +213,16 @@ pub struct Deal {
     pub commit: Slot,
     pub done: Slot,
     pub alone: Slot,
+    /// That a branch was found to be ended by somebody else.
+    pub damage: Slot,
+    /// What a person decided.
+    pub resolved: Option<Resolution>,
+    /// The decision was durable once, whatever was lost since.
+    pub decided: bool,
+    /// A person decided against what the application was told, where no branch showed it.
+    pub against: bool,
+    /// A lease was lost since it began.
+    pub unguarded: bool,
     /// What the application was told.
     pub answer: Option<Outcome>,
     /// What recovery told whoever asked, once it was sure.
@@ -223,6 +242,13 @@ pub struct World {
     pub poisoned: bool,
     pub crashes: u8,
     pub operator: u8,
+    /// How often the disk may still lose records.
+    pub losses: u8,
+    /// It has: no record means nothing.
+    pub incomplete: bool,
+    /// By participant.
+    pub leases: [Lease; 3],
+    pub twin: Twin,
 }
 
 impl World {
@@ -237,6 +263,7 @@ impl World {
             evidence: Evidence::NotAsked,
             todo: None,
             stray: None,
+            answer: Evidence::NotAsked,
             wanted: false,
         };
         let deal = Deal {
@@ -245,6 +272,11 @@ impl World {
             commit: Slot::Absent,
             done: Slot::Absent,
             alone: Slot::Absent,
+            damage: Slot::Absent,
+            resolved: None,
+            decided: false,
+            against: false,
+            unguarded: false,
             answer: None,
             told: None,
             memory_before: 0,
@@ -258,6 +290,10 @@ impl World {
             poisoned: false,
             crashes: setting.crashes,
             operator: setting.operator,
+            losses: setting.losses,
+            incomplete: false,
+            leases: [Lease::Original; 3],
+            twin: Twin::Opened,
         };
         for index in world.indices(setting) {
             world.sites[index].mode = setting.modes[index / setting.participants()][index % setting.participants()];
@@ -278,6 +314,7 @@ impl World {
         };
         if remains == Remains::HalfCommitted {
             self.deals[0].commit = Slot::Durable;
+            self.deals[0].decided = true;
         }
     }
 
@@ -296,39 +333,47 @@ impl World {
     }
 
     /// The world in a few words, the same for worlds that differ only in the order of alike participants.
-    pub fn key(&self, setting: &Setting) -> [u32; 7] {
+    pub fn key(&self, setting: &Setting) -> [u64; 7] {
         let participants = setting.participants();
-        let mut columns = [[0u32; 2]; 3];
-        let mut key = [0u32; 7];
+        let mut columns = [[0u64; 2]; 3];
+        let mut key = [0u64; 7];
         for (number, deal) in self.deals.iter().enumerate().take(setting.modes.len()) {
             let mut stages = [None; 3];
-            let mut phase = None;
+            let (mut phase, mut unremembered) = (None, 0);
             if let Some(coordinator) = &deal.coordinator {
-                let (at, _, each) = coordinator.fingerprint();
-                phase = Some(at);
+                let (at, _, damage, each) = coordinator.fingerprint();
+                (phase, unremembered) = (Some(at), damage);
                 each.enumerate().for_each(|(index, stage)| stages[index] = Some(stage));
             }
             for participant in 0..participants {
                 columns[participant][number] =
                     self.sites[number * participants + participant].pack(stages[participant]);
             }
-            key[4 + number] = deal.pack(phase);
+            key[4 + number] = deal.pack(phase, unremembered);
+        }
+        for (column, lease) in columns.iter_mut().zip(self.leases) {
+            column[0] |= (lease as u64) << 62;
         }
         columns[..participants].sort_unstable();
         for (index, word) in columns[..participants].iter().flat_map(|c| &c[..setting.modes.len()]).enumerate() {
             key[index] = *word;
         }
-        key[6] = u32::from(self.crashes) << 8
-            | u32::from(self.operator) << 4
-            | u32::from(self.first_life) << 2
-            | u32::from(self.up) << 1
-            | u32::from(self.poisoned);
+        let mut word = Word(0);
+        word.put(4, u32::from(self.crashes));
+        word.put(4, u32::from(self.operator));
+        word.put(2, u32::from(self.losses));
+        word.put(1, u32::from(self.incomplete));
+        word.put(2, self.twin as u32);
+        word.put(1, u32::from(self.first_life));
+        word.put(1, u32::from(self.up));
+        word.put(1, u32::from(self.poisoned));
+        key[6] = word.0;
         key
     }
 }
 
 impl Site {
-    fn pack(self, stage: Option<Stage>) -> u32 {
+    fn pack(self, stage: Option<Stage>) -> u64 {
         let line = match self.line {
             Line::Idle => 0,
             Line::Broken => 1,
@@ -357,13 +402,14 @@ impl Site {
         word.put(2, work(self.todo));
         word.put(2, work(self.stray));
         word.put(1, u32::from(self.wanted));
+        word.put(3, self.answer as u32);
         word.put(3, stage);
         word.0
     }
 }
 
 impl Deal {
-    fn pack(&self, phase: Option<Phase>) -> u32 {
+    fn pack(&self, phase: Option<Phase>, unremembered: u8) -> u64 {
         let outcome = |outcome: Option<Outcome>| outcome.map_or(0, |outcome| 1 + outcome as u32);
         let mut word = Word(0);
         word.put(1, u32::from(self.begun));
@@ -371,19 +417,25 @@ impl Deal {
         word.put(3, self.commit as u32);
         word.put(3, self.done as u32);
         word.put(3, self.alone as u32);
+        word.put(3, self.damage as u32);
+        word.put(2, u32::from(unremembered));
         word.put(3, outcome(self.answer));
         word.put(3, outcome(self.told));
-        word.put(4, u32::from(self.memory_before));
+        word.put(6, u32::from(self.memory_before));
+        word.put(2, self.resolved.map_or(0, |resolution| 1 + resolution as u32));
+        word.put(1, u32::from(self.decided));
+        word.put(1, u32::from(self.against));
+        word.put(1, u32::from(self.unguarded));
         word.0
     }
 }
 
 /// Bits, side by side.
-struct Word(u32);
+struct Word(u64);
 
 impl Word {
     fn put(&mut self, bits: u32, value: u32) {
-        assert!(value < 1 << bits);
-        self.0 = self.0 << bits | value;
+        assert!(value < 1 << bits && self.0 >> (64 - bits) == 0);
+        self.0 = self.0 << bits | u64::from(value);
     }
 }

@@ -38,17 +38,30 @@
 //! Apart from single branches, a pass finds out whether whole incarnations of the past are [settled](Settling), so that
 //! *no record* of theirs means rolled back without asking anybody.
 //!
+//! Before the first rollback, and so before the first pass applies anything, every participant in reach is asked whether
+//! this journal is the one that decided, or an [older copy](Stale) of it: to a copy, a transaction whose decision it lacks
+//! looks like one without, and nothing in the table could tell. [`unknown_opening`] and [`unknown_decision`] judge what
+//! they show. What cannot be seen in this way: what a participant would say that is down; rows that were pruned, though
+//! the row of the last decision always stays; commits of one writer alone.
+//!
 //! Evidence is gathered after the scan, about branches that the scan does not show, and is thrown away with it. A
-//! server that is restored from a backup may take back what it once proved.
+//! server that is restored from a backup may take back what it once proved. Only what contradicts itself is remembered,
+//! [for ever](Plan::damages): the next pass may see nothing of it, and a branch without a decision whose sibling was once
+//! seen to have committed must not be rolled back. Its history is [`History::Contradicted`], until a person decides.
 
 mod observation;
 mod outcome;
 mod plan;
 mod settled;
+mod sight;
+mod stale;
 mod table;
+#[cfg(test)]
+pub(super) mod tests;
 
 pub use observation::{Memory, Observation, Recalled, Scan};
 pub use outcome::{outcome_of, questions};
 pub use plan::{BranchPlan, ForeignBranch, Plan, TransactionPlan, Unscanned, plan};
 pub use settled::{Settling, Verdict, Why};
+pub use stale::{RegistryRow, Sign, Stale, WitnessRow, unknown_decision, unknown_opening};
 pub use table::{Action, Evidence, History, Row, Sighting, TABLE, decide};

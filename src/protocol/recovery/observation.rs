@@ -83,6 +83,8 @@ pub struct Observation {
     pub(super) evidence: BTreeMap<BranchId, Evidence>,
     /// Branches that the scans show no longer, and why.
     pub(super) unclear: BTreeMap<BranchId, String>,
+    /// Participants that have answered in this pass, and are out of sight since.
+    pub(super) answered: BTreeSet<ParticipantName>,
 }
 
 impl Observation {
@@ -90,7 +92,13 @@ impl Observation {
     /// later decision may have been prepared after they were looked for.
     pub fn new(memory: &dyn Memory) -> Self {
         let decided_before = memory.open_decisions().into_iter().map(|decision| decision.transaction).collect();
-        Self { decided_before, scans: BTreeMap::new(), evidence: BTreeMap::new(), unclear: BTreeMap::new() }
+        Self {
+            decided_before,
+            scans: BTreeMap::new(),
+            evidence: BTreeMap::new(),
+            unclear: BTreeMap::new(),
+            answered: BTreeSet::new(),
+        }
     }
 
     /// Adds a participant's scan.
@@ -146,6 +154,9 @@ impl Observation {
     /// pass.
     pub fn lost_sight(&mut self, participant: ParticipantName, cause: String) {
         let before = self.scans.insert(participant, Scan::Failed { cause });
-        assert!(before.is_some(), "{participant} was never in sight");
+        match before.expect("only a participant that was in sight can be lost") {
+            Scan::Whole { .. } => drop(self.answered.insert(participant)),
+            Scan::Failed { .. } => {}
+        }
     }
 }

@@ -16,7 +16,7 @@ pub fn questions(memory: &dyn Memory, transaction: TransactionId) -> Vec<(Partic
     if memory.is_live(transaction) || memory.recall(transaction) != Recalled::Nothing {
         return Vec::new();
     }
-    if memory.settled(transaction.incarnation).is_some() {
+    if memory.settled(transaction.incarnation).is_some() || is_damaged(memory, transaction) {
         return Vec::new();
     }
     let number = |index: usize| u16::try_from(index).expect("participants are numbered by u16 in every branch id");
@@ -35,7 +35,11 @@ pub fn outcome_of(memory: &dyn Memory, transaction: TransactionId, answers: &[Ev
     if memory.is_live(transaction) {
         return Some(Outcome::InDoubt);
     }
-    Some(match memory.recall(transaction) {
+    let recalled = memory.recall(transaction);
+    if is_damaged(memory, transaction) {
+        return Some(Outcome::Damaged);
+    }
+    Some(match recalled {
         Recalled::Unsure => Outcome::InDoubt,
         Recalled::Decided(_) | Recalled::Finished | Recalled::OnePhase => Outcome::Committed,
         Recalled::Resolved(Resolution::Commit) => Outcome::Committed,
@@ -50,6 +54,11 @@ pub fn outcome_of(memory: &dyn Memory, transaction: TransactionId, answers: &[Ev
             Some(absence) => settled(absence),
         },
     })
+}
+
+/// Damage is for a person to end, whatever is recorded or found out about its transaction besides.
+fn is_damaged(memory: &dyn Memory, transaction: TransactionId) -> bool {
+    memory.damaged().iter().any(|record| record.transaction == transaction)
 }
 
 /// What no record means once nothing can move any more.

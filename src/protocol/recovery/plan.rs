@@ -2,8 +2,9 @@
 
 use super::observation::{Memory, Observation, Recalled, Scan};
 use super::outcome::{settled as what_absence_means, without_a_record};
+use super::sight::{Sights, Wanted, listed_by_each};
 use super::table::{Action, Evidence, History, Sighting, decide};
-use crate::id::{BranchId, Lineage, ParticipantName, TransactionId};
+use crate::id::{BranchId, ParticipantName, TransactionId};
 use crate::protocol::message::{Absence, CommitRecord, DamageRecord, DamagedBranch, Outcome, Record, Resolution};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,24 +114,25 @@ pub fn plan(memory: &dyn Memory, observation: &Observation) -> Plan {
         let branches = decision.branches.iter().map(|branch| branch.id);
         transactions.entry(decision.transaction).or_default().extend(branches);
     }
-    for (participant, id) in listed(observation) {
+    for (participant, id) in listed_by_each(observation) {
         if home(memory, id).is_some() {
             transactions.entry(id.transaction).or_default().insert(id);
         } else {
             foreign.insert(foreign_branch(participant, id));
         }
     }
-    for id in observation.evidence.keys().filter(|id| home(memory, **id).is_some()) {
+    let mut damaged: BTreeMap<_, _> = memory.damaged().into_iter().map(|record| (record.transaction, record)).collect();
+    let known = damaged.values().flat_map(|record| record.branches.iter().map(|branch| &branch.id));
+    for id in observation.evidence.keys().chain(known).filter(|id| home(memory, **id).is_some()) {
         transactions.entry(id.transaction).or_default().insert(*id);
     }
     foreign.extend(texts(observation));
-    let mut damaged: BTreeMap<_, _> = memory.damaged().into_iter().map(|record| (record.transaction, record)).collect();
-    for (id, record) in &damaged {
-        transactions.entry(*id).or_default().extend(record.branches.iter().map(|branch| branch.id));
+    // What shows no branch of its own is told all the same.
+    for id in damaged.keys() {
+        transactions.entry(*id).or_default();
     }
-    let transactions = transactions
-        .into_iter()
-        .map(|(id, branches)| about(memory, observation, id, &branches).damaged_before(damaged.remove(&id)));
+    let look = Look { memory, observation, sights: Sights::new(observation) };
+    let transactions = transactions.into_iter().map(|(id, branches)| look.about(id, &branches, damaged.remove(&id)));
     Plan {
         transactions: transactions.collect(),
         foreign: foreign.into_iter().collect(),
@@ -155,37 +157,74 @@ fn foreign_branch(participant: ParticipantName, id: BranchId) -> ForeignBranch {
     ForeignBranch { participant, gid: id.to_string() }
 }
 
-fn about(
-    memory: &dyn Memory,
-    observation: &Observation,
-    id: TransactionId,
-    branches: &BTreeSet<BranchId>,
-) -> TransactionPlan {
-    // This order: a transaction that is not live any more has left its record.
-    let recalled = if memory.is_live(id) { None } else { Some(memory.recall(id)) };
-    let proven: Vec<_> = branches.iter().map(|branch| evidence(observation, *branch)).collect();
-    let settled = memory.settled(id.incarnation);
-    let judging = Judging { settled: settled.is_some(), incomplete: memory.is_incomplete(id.incarnation) };
-    let history = judge(recalled.as_ref(), &proven, judging);
-    let plans: Vec<_> =
-        branches.iter().map(|branch| one(memory, observation, *branch, history, recalled.as_ref())).collect();
-    let action = plans.iter().map(|branch| branch.action).max().unwrap_or(Action::Nothing);
-    let participants = memory.incarnation(id.incarnation).map_or(0, |opened| opened.participants.len());
-    let outcome = outcome(history, &plans, participants, settled);
-    let note = note(id, history, recalled.as_ref(), &plans);
-    assert!(note.is_none() || matches!(action, Action::Nothing | Action::Finish | Action::FinishUnproven));
-    TransactionPlan { id, history, outcome, action, branches: plans, note, damage: None }
+/// What a plan is made from.
+struct Look<'a> {
+    memory: &'a dyn Memory,
+    observation: &'a Observation,
+    sights: Sights<'a>,
 }
 
-/// What is known of a transaction's incarnation.
+impl Look<'_> {
+    fn about(&self, id: TransactionId, branches: &BTreeSet<BranchId>, damage: Option<DamageRecord>) -> TransactionPlan {
+        let memory = self.memory;
+        // This order: a transaction that is not live any more has left its record.
+        let recalled = if memory.is_live(id) { None } else { Some(memory.recall(id)) };
+        let proven: Vec<_> = branches.iter().map(|branch| self.evidence(*branch)).collect();
+        let settled = memory.settled(id.incarnation);
+        let judging = Judging {
+            settled: settled.is_some(),
+            incomplete: memory.is_incomplete(id.incarnation),
+            damaged: damage.is_some(),
+        };
+        let history = judge(recalled.as_ref(), &proven, judging);
+        let plans: Vec<_> = branches.iter().map(|branch| self.one(*branch, history, recalled.as_ref())).collect();
+        let action = plans.iter().map(|branch| branch.action).max().unwrap_or(Action::Nothing);
+        let participants = memory.incarnation(id.incarnation).map_or(0, |opened| opened.participants.len());
+        let outcome = outcome(history, &plans, participants, settled);
+        let note = note(id, history, recalled.as_ref(), &plans);
+        assert!(note.is_none() || matches!(action, Action::Nothing | Action::Finish | Action::FinishUnproven));
+        TransactionPlan { id, history, outcome, action, branches: plans, note, damage: None }.damaged_before(damage)
+    }
+
+    fn one(&self, id: BranchId, history: History, recalled: Option<&Recalled>) -> BranchPlan {
+        let decided = match recalled {
+            Some(Recalled::Decided(record)) => record.branches.iter().find(|branch| branch.id == id),
+            _ => None,
+        };
+        let named = history != History::Decided || decided.is_some();
+        let history = if named { history } else { History::Unnamed };
+        let participant = decided.map(|branch| branch.participant).or_else(|| home(self.memory, id));
+        let participant = participant.expect("only branches with a home, or named in a decision, are planned");
+        let (sighting, cause) = self.sights.of(&Wanted {
+            id,
+            participant,
+            lineage: decided.map(|branch| branch.lineage),
+            given_up: self.memory.is_given_up(id.transaction.incarnation, participant),
+            too_early: history == History::Decided && !self.observation.decided_before.contains(&id.transaction),
+        });
+        let evidence = self.evidence(id);
+        let row = decide(history, sighting, evidence);
+        let why = cause.map_or_else(|| row.why.to_owned(), |cause| format!("{}: {cause}", row.why));
+        BranchPlan { id, participant, sighting, evidence, action: row.action, row: row.label, why }
+    }
+
+    fn evidence(&self, id: BranchId) -> Evidence {
+        self.observation.evidence.get(&id).copied().unwrap_or(Evidence::NotAsked)
+    }
+}
+
+/// What is known of a transaction and its incarnation, besides its record.
 struct Judging {
     settled: bool,
     incomplete: bool,
+    /// It was found to be damaged before.
+    damaged: bool,
 }
 
 /// What is remembered, corrected by what a witness proves of a transaction without a record.
-fn judge(recalled: Option<&Recalled>, proven: &[Evidence], incarnation: Judging) -> History {
-    let Judging { settled, incomplete } = incarnation;
+fn judge(recalled: Option<&Recalled>, proven: &[Evidence], known: Judging) -> History {
+    let Judging { settled, incomplete, damaged } = known;
+    let alone = proven.iter().filter(|evidence| **evidence == Evidence::CommittedAlone).count();
     match recalled {
         None => History::Live,
         Some(Recalled::Unsure) => History::Unsure,
@@ -198,43 +237,12 @@ fn judge(recalled: Option<&Recalled>, proven: &[Evidence], incarnation: Judging)
         Some(Recalled::Nothing) if incomplete => History::Incomplete,
         Some(Recalled::Nothing) if proven.contains(&Evidence::Committed) => History::Stale,
         // All that had committed was known when the incarnation was settled.
-        Some(Recalled::Nothing) if proven.contains(&Evidence::CommittedAlone) && settled => History::Stale,
-        Some(Recalled::Nothing) if proven.contains(&Evidence::CommittedAlone) => History::OnePhase,
+        Some(Recalled::Nothing) if alone > 0 && settled => History::Stale,
+        // The evidence of the pass that found the damage is gone: that it was there is enough to touch nothing.
+        Some(Recalled::Nothing) if alone > 1 || damaged => History::Contradicted,
+        Some(Recalled::Nothing) if alone == 1 => History::OnePhase,
         Some(Recalled::Nothing) => History::Undecided,
     }
-}
-
-fn one(
-    memory: &dyn Memory,
-    observation: &Observation,
-    id: BranchId,
-    history: History,
-    recalled: Option<&Recalled>,
-) -> BranchPlan {
-    let decided = match recalled {
-        Some(Recalled::Decided(record)) => record.branches.iter().find(|branch| branch.id == id),
-        _ => None,
-    };
-    let named = history != History::Decided || decided.is_some();
-    let history = if named { history } else { History::Unnamed };
-    let participant = decided.map(|branch| branch.participant).or_else(|| home(memory, id));
-    let participant = participant.expect("only branches with a home, or named in a decision, are planned");
-    let (sighting, cause) = sight(observation, participant, id, decided.map(|branch| branch.lineage));
-    let (sighting, cause) =
-        if sighting != Sighting::Listed && memory.is_given_up(id.transaction.incarnation, participant) {
-            (Sighting::GivenUp, None)
-        } else {
-            (sighting, cause)
-        };
-    let (sighting, cause) = if history == History::Decided && too_early(observation, id, sighting) {
-        (Sighting::NotScanned, Some("it was looked for before the decision".to_owned()))
-    } else {
-        (sighting, cause)
-    };
-    let evidence = evidence(observation, id);
-    let row = decide(history, sighting, evidence);
-    let why = cause.map_or_else(|| row.why.to_owned(), |cause| format!("{}: {cause}", row.why));
-    BranchPlan { id, participant, sighting, evidence, action: row.action, row: row.label, why }
 }
 
 /// The participant that a branch of this journal belongs to; `None` for any other branch.
@@ -242,43 +250,6 @@ fn home(memory: &dyn Memory, id: BranchId) -> Option<ParticipantName> {
     let opened = memory.incarnation(id.transaction.incarnation)?;
     let ours = opened.node == id.transaction.node && opened.incarnation == id.transaction.incarnation;
     ours.then(|| opened.participants.get(usize::from(id.participant)).copied()).flatten()
-}
-
-/// What the scan of its own participant shows of a branch, and why not more. A server lists the branches of all
-/// its databases, so another participant's list may hold it too: that one is no help.
-fn sight(
-    observation: &Observation,
-    participant: ParticipantName,
-    id: BranchId,
-    expected: Option<Lineage>,
-) -> (Sighting, Option<String>) {
-    if let Some(cause) = observation.unclear.get(&id) {
-        return (Sighting::NotScanned, Some(cause.clone()));
-    }
-    match observation.scans.get(&participant) {
-        None => (Sighting::NotScanned, Some(format!("{participant} is not configured, or was not asked"))),
-        Some(Scan::Failed { cause }) => (Sighting::NotScanned, Some(cause.clone())),
-        Some(Scan::Whole { lineage, .. }) if expected.is_some_and(|expected| expected != *lineage) => {
-            let expected = expected.expect("the guard has looked");
-            (Sighting::OtherData, Some(format!("{participant} is lineage {lineage}, not {expected}")))
-        }
-        Some(Scan::Whole { branches, .. }) if branches.contains(&id) => (Sighting::Listed, None),
-        Some(Scan::Whole { .. }) => match listed(observation).find(|(_, other)| *other == id) {
-            Some((elsewhere, _)) => {
-                (Sighting::OtherData, Some(format!("{elsewhere} lists it, {participant} does not")))
-            }
-            None => (Sighting::NotListed, None),
-        },
-    }
-}
-
-/// A branch that was prepared after the scan, and decided since, is not listed and not gone.
-fn too_early(observation: &Observation, id: BranchId, sighting: Sighting) -> bool {
-    sighting == Sighting::NotListed && !observation.decided_before.contains(&id.transaction)
-}
-
-fn evidence(observation: &Observation, id: BranchId) -> Evidence {
-    observation.evidence.get(&id).copied().unwrap_or(Evidence::NotAsked)
 }
 
 fn outcome(history: History, branches: &[BranchPlan], participants: usize, settled: Option<Absence>) -> Outcome {
@@ -291,7 +262,7 @@ fn outcome(history: History, branches: &[BranchPlan], participants: usize, settl
         }
         History::ResolvedRollBack => Outcome::RolledBack,
         History::Foreign | History::Live | History::Unsure => Outcome::InDoubt,
-        History::Stale | History::Forgotten => Outcome::Damaged,
+        History::Stale | History::Contradicted | History::Forgotten => Outcome::Damaged,
         History::Incomplete if branches.iter().any(|branch| branch.evidence.is_commit()) => Outcome::Committed,
         History::Incomplete => Outcome::InDoubt,
         // A prepared branch is proof that no single writer decided, and no record says that anybody else did.
@@ -317,22 +288,18 @@ fn note(id: TransactionId, history: History, recalled: Option<&Recalled>, branch
             done.then_some(Record::Done(id))
         }
         (History::OnePhase, Some(Recalled::Nothing)) => branches.iter().all(at_rest).then_some(Record::OnePhase(id)),
+        // Its record was lost, and a witness is as good; while a sibling is prepared, a person has the word.
+        (History::Incomplete, _) if branches.iter().all(at_rest) => {
+            let any = |wanted: Evidence| branches.iter().any(|branch| branch.evidence == wanted);
+            let alone = || any(Evidence::CommittedAlone).then_some(Record::OnePhase(id));
+            any(Evidence::Committed).then_some(Record::Witnessed(id)).or_else(alone)
+        }
         _ => None,
     }
 }
 
 fn whole(record: &CommitRecord, branches: &[BranchPlan]) -> bool {
     record.branches.iter().all(|decided| branches.iter().any(|branch| branch.id == decided.id))
-}
-
-fn listed(observation: &Observation) -> impl Iterator<Item = (ParticipantName, BranchId)> {
-    observation.scans.iter().flat_map(|(participant, scan)| {
-        let branches = match scan {
-            Scan::Whole { branches, .. } => Some(branches),
-            Scan::Failed { .. } => None,
-        };
-        branches.into_iter().flatten().map(|id| (*participant, *id))
-    })
 }
 
 fn texts(observation: &Observation) -> impl Iterator<Item = ForeignBranch> {

@@ -30,13 +30,23 @@
 //! fence says of what never committed that it never will.
 //!
 //! Without witnesses (5) cannot be done. Then the incarnation is settled all the same, nothing of it moves, and what no
-//! record means is [`Absence::Unproven`].
+//! record means is [`Absence::Unproven`]. Three more cases end there, or are told otherwise:
+//!
+//! * *A participant was given up*: its server is gone, or other data was accepted in its place. What it did cannot be
+//!   found out any more, so it need not be reached, and counts as one without witnesses.
+//! * *Records of the incarnation were lost.* Then a decided witness without a record is what was to be expected: it is
+//!   taken over as [`Record::Witnessed`], and contradicts nothing. But a record that was lost may have been of a
+//!   transaction whose witness was pruned since, so no record never means rolled back.
+//! * *A person decided.* A witness that agrees is nothing new. One of a transaction that was to be rolled back is damage.
+//!   It has to be remembered before the incarnation is settled, since settled witnesses are pruned: so it is
+//!   [told](Verdict::Refuted) as long as the memory does not call it damaged. One that was [`Recalled::Forgotten`] is told
+//!   no more, whatever its witnesses say.
 
 use super::observation::{Memory, Recalled};
 use super::table::Evidence;
 use crate::id::{BranchId, Incarnation, NodeName, ParticipantName, TransactionId};
-use crate::protocol::message::{Absence, IncarnationRecord, Record};
-use std::collections::BTreeSet;
+use crate::protocol::message::{Absence, IncarnationRecord, Record, Resolution};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// So many contradictions are told of one incarnation; a person who has seen these knows.
 const TOLD: usize = 100;
@@ -49,10 +59,16 @@ pub struct Settling {
     node: NodeName,
     /// By number.
     places: Vec<(ParticipantName, Place)>,
-    /// Sequences of one-phase commits that the memory does not know.
-    lost: BTreeSet<u64>,
+    /// Whether its records may have been lost.
+    incomplete: bool,
+    /// Those of its transactions whose damage is remembered.
+    damaged: BTreeSet<TransactionId>,
+    /// Commits that the memory does not know, by sequence.
+    lost: BTreeMap<u64, Evidence>,
     /// Branches with witnesses of decisions that the memory does not know.
     against: BTreeSet<BranchId>,
+    /// Branches that have committed, though a person decided otherwise.
+    refuting: BTreeSet<BranchId>,
 }
 
 /// What is known of a participant, in this order.
@@ -70,6 +86,8 @@ enum Place {
     Read(bool),
     /// Nothing was ever there.
     Unused,
+    /// What was there is out of reach for good.
+    GivenUp,
 }
 
 /// Whether an incarnation is settled.
@@ -81,6 +99,9 @@ pub enum Verdict {
     Waits(ParticipantName, Why),
     /// The witnesses of these branches prove decisions that the journal does not hold.
     Contradicted(BTreeSet<BranchId>),
+    /// These branches have committed, and a person decided that their transactions are rolled back: damage, which has
+    /// to be remembered first. Say [`Observation::contradicted`](super::Observation::contradicted) of each, and plan.
+    Refuted(BTreeSet<BranchId>),
 }
 
 /// Why an incarnation has to wait.
@@ -93,11 +114,21 @@ pub enum Why {
 }
 
 impl Settling {
-    /// Nothing is known yet.
-    pub fn new(opened: &IncarnationRecord) -> Self {
-        let places = opened.participants.iter().map(|name| (*name, Place::Unasked)).collect();
-        let (incarnation, node) = (opened.incarnation, opened.node);
-        Self { incarnation, node, places, lost: BTreeSet::new(), against: BTreeSet::new() }
+    /// Nothing is known yet but what is remembered.
+    pub fn new(memory: &dyn Memory, opened: &IncarnationRecord) -> Self {
+        let IncarnationRecord { incarnation, node, .. } = *opened;
+        let place = |name| if memory.is_given_up(incarnation, name) { Place::GivenUp } else { Place::Unasked };
+        let damaged = memory.damaged().into_iter().map(|record| record.transaction);
+        Self {
+            incarnation,
+            node,
+            places: opened.participants.iter().map(|name| (*name, place(*name))).collect(),
+            incomplete: memory.is_incomplete(incarnation),
+            damaged: damaged.filter(|id| id.incarnation == incarnation).collect(),
+            lost: BTreeMap::new(),
+            against: BTreeSet::new(),
+            refuting: BTreeSet::new(),
+        }
     }
 
     /// Which.
@@ -137,13 +168,15 @@ impl Settling {
 
     /// Whether nothing but the witnesses is missing.
     pub fn awaits_witnesses(&self) -> bool {
-        self.places.iter().all(|(_, place)| matches!(place, Place::Empty | Place::Unused | Place::Read(_)))
+        self.places
+            .iter()
+            .all(|(_, place)| matches!(place, Place::Empty | Place::Unused | Place::GivenUp | Place::Read(_)))
     }
 
     /// Whether this participant's witnesses are to be read.
     pub fn is_read_next(&self, participant: ParticipantName) -> bool {
         let empty = self.places.iter().any(|(name, place)| *name == participant && *place == Place::Empty);
-        empty && self.awaits_witnesses() && self.against.is_empty()
+        empty && self.awaits_witnesses() && self.against.is_empty() && self.refuting.is_empty()
     }
 
     /// A witness that was read there, after nothing was listed.
@@ -152,13 +185,21 @@ impl Settling {
         assert!(*place == Place::Empty, "witnesses are read after the list, and before all is read");
         let id = TransactionId { node: self.node, incarnation: self.incarnation, sequence };
         // Sequences begin at 1: what is kept under 0 is of no transaction.
-        if sequence == 0 || memory.recall(id) != Recalled::Nothing {
+        if sequence == 0 || !evidence.is_commit() {
             return;
         }
-        match evidence {
-            Evidence::CommittedAlone => drop(self.lost.insert(sequence)),
-            Evidence::Committed if self.against.len() < TOLD => drop(self.against.insert(id.branch(participant, 0))),
-            _ => {}
+        let branch = id.branch(participant, 0);
+        let set = match memory.recall(id) {
+            Recalled::Nothing if self.incomplete || evidence == Evidence::CommittedAlone => {
+                self.lost.insert(sequence, evidence);
+                return;
+            }
+            Recalled::Nothing => &mut self.against,
+            Recalled::Resolved(Resolution::RollBack) if !self.damaged.contains(&id) => &mut self.refuting,
+            _ => return,
+        };
+        if set.len() < TOLD {
+            set.insert(branch);
         }
     }
 
@@ -171,7 +212,10 @@ impl Settling {
     pub fn take_lost(&mut self) -> impl Iterator<Item = Record> + use<> {
         let (node, incarnation) = (self.node, self.incarnation);
         let id = move |sequence| TransactionId { node, incarnation, sequence };
-        std::mem::take(&mut self.lost).into_iter().map(move |sequence| Record::OnePhase(id(sequence)))
+        std::mem::take(&mut self.lost).into_iter().map(move |(sequence, evidence)| match evidence {
+            Evidence::CommittedAlone => Record::OnePhase(id(sequence)),
+            _ => Record::Witnessed(id(sequence)),
+        })
     }
 
     /// Whether it is settled.
@@ -183,11 +227,14 @@ impl Settling {
         if !self.against.is_empty() {
             return Verdict::Contradicted(self.against.clone());
         }
-        let mut absence = Absence::RolledBack;
+        if !self.refuting.is_empty() {
+            return Verdict::Refuted(self.refuting.clone());
+        }
+        let mut absence = if self.incomplete { Absence::Unproven } else { Absence::RolledBack };
         for (name, place) in &self.places {
             match place {
                 Place::Unused | Place::Read(true) => {}
-                Place::Read(false) => absence = Absence::Unproven,
+                Place::Read(false) | Place::GivenUp => absence = Absence::Unproven,
                 Place::OutOfReach(cause) => return Verdict::Waits(*name, Why::OutOfReach(cause.clone())),
                 Place::Holds(held) => return Verdict::Waits(*name, Why::Holds(held.clone())),
                 Place::Unasked | Place::Silent | Place::Empty => {}
@@ -203,6 +250,10 @@ impl Settling {
     fn advance(&mut self, participant: ParticipantName, fits: impl Fn(&Place) -> bool, place: Place) {
         let mut named = self.places.iter_mut().filter(|(name, _)| *name == participant);
         let (_, before) = named.next().expect("only the incarnation's own participants are asked");
+        // Other data may answer to its name.
+        if *before == Place::GivenUp {
+            return;
+        }
         assert!(fits(before), "{participant}: {place:?} after {before:?}");
         *before = place;
     }

@@ -24,6 +24,8 @@ pub enum History {
     OnePhase,
     /// Ours, without a record, and records of its incarnation may have been lost: nobody can tell but a person.
     Incomplete,
+    /// Ours, without a record, and its branches contradict that: found before and remembered, or now.
+    Contradicted,
     /// A person decided that it commits.
     ResolvedCommit,
     /// A person decided that it is rolled back.
@@ -34,7 +36,7 @@ pub enum History {
 
 impl History {
     /// All values, in order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Foreign,
         Self::Live,
         Self::Unsure,
@@ -45,6 +47,7 @@ impl History {
         Self::Finished,
         Self::OnePhase,
         Self::Incomplete,
+        Self::Contradicted,
         Self::ResolvedCommit,
         Self::ResolvedRollBack,
         Self::Forgotten,
@@ -56,7 +59,7 @@ impl History {
             Self::Foreign => "foreign",
             Self::Live => "live",
             Self::Unsure => "unsure",
-            Self::Undecided => "none",
+            Self::Undecided | Self::Contradicted => "none",
             Self::Stale => "stale",
             Self::Decided | Self::Unnamed | Self::Finished => "commit",
             Self::OnePhase => "one_phase",
@@ -80,7 +83,7 @@ pub enum Sighting {
     /// The branch's data is not where its participant's name leads now: the lineage is another, or only a
     /// participant of another name lists it.
     OtherData,
-    /// The server that may have held it was given up, and it is not seen anywhere.
+    /// The server that may have held it was given up, and no other lists it.
     GivenUp,
 }
 
@@ -265,8 +268,10 @@ pub static TABLE: &[Row] = &[
          or the application's) makes it so and commits, or finds that it is not there"),
     row("stale",                &[H::Stale],     &[],                             &[],         Damage,
         "a branch proves a decision that this journal does not hold: the journal is an older copy"),
-    row("forgotten",            &[H::Forgotten], &[],                             &[],         Leave,
+    row("forgotten",            &[H::Forgotten], NOT_THERE,                       &[],         Nothing,
         "it was damaged, and a person has dealt with it"),
+    row("forgotten, back",      &[H::Forgotten], &[S::Listed],                    &[],         Resolve,
+        "it was damaged, a person has dealt with it, and it is prepared: only that person can tell which way it goes"),
 
     row("decided, there",       &[H::Decided],   &[S::Listed],                    UNPROVEN,    Commit,
         "the decision is to commit"),
@@ -354,6 +359,21 @@ pub static TABLE: &[Row] = &[
     row("lost, given up",       &[H::Incomplete], &[S::GivenUp],                  &[],         Nothing,
         "the server that may have held it was given up; whether its transaction was decided is lost"),
 
+    row("contradicted, there",  &[H::Contradicted], &[S::Listed],                 &[],         Resolve,
+        "its transaction is damaged and no record decides it: a person has to, by `handfast resolve`"),
+    row("contradicted, committed", &[H::Contradicted], &[S::NotListed],           COMMITTED,   Damage,
+        "its transaction is damaged and no record decides it, and it committed"),
+    row("contradicted, asked",  &[H::Contradicted], &[S::NotListed],              &[E::Wanted], Ask,
+        "its transaction is damaged and no record decides it: its witness tells whether it committed"),
+    row("contradicted, held",   &[H::Contradicted], &[S::NotListed],              &[E::Blocked], Wait,
+        "a session still holds it"),
+    row("contradicted, gone",   &[H::Contradicted], &[S::NotListed],              AT_REST,     Nothing,
+        "its transaction is damaged and no record decides it, and it is not there"),
+    row("contradicted, unseen", &[H::Contradicted], &[S::NotScanned, S::OtherData], &[],       Wait,
+        "its transaction is damaged and no record decides it, and it cannot be seen whether it is there"),
+    row("contradicted, given up", &[H::Contradicted], &[S::GivenUp],              &[],         Nothing,
+        "its transaction is damaged, and the server that may have held it was given up"),
+
     row("resolved, to commit",  &[H::ResolvedCommit], &[S::Listed],               UNPROVEN,    Commit,
         "a person decided to commit it"),
     row("resolved, to roll back", &[H::ResolvedRollBack], &[S::Listed],           UNPROVEN,    RollBack,
@@ -374,6 +394,8 @@ pub static TABLE: &[Row] = &[
         "a person has decided, and the server that may have held it was given up"),
 ];
 
+/// It is not known to be prepared.
+const NOT_THERE: &[Sighting] = &[S::NotListed, S::NotScanned, S::OtherData, S::GivenUp];
 const RESOLVED: &[History] = &[H::ResolvedCommit, H::ResolvedRollBack];
 
 /// The witness has spoken.
@@ -436,7 +458,7 @@ mod tests {
             used.insert(labels[0]);
         }
         assert_eq!(used.len(), TABLE.len(), "rows that nothing matches, or labels that come twice");
-        assert_eq!(cases().count(), 13 * 5 * 8);
+        assert_eq!(cases().count(), 14 * 5 * 8);
     }
 
     #[test]
@@ -449,7 +471,8 @@ mod tests {
                 }
                 RollBack => assert!(matches!(history, H::Undecided | H::ResolvedRollBack) && sighting == S::Listed),
                 Ask => {
-                    assert!(matches!(history, H::Decided | H::Undecided | H::Incomplete) && sighting == S::NotListed);
+                    let open = matches!(history, H::Decided | H::Undecided | H::Incomplete | H::Contradicted);
+                    assert!(open && sighting == S::NotListed);
                 }
                 Finish | FinishUnproven => assert!(history == H::Decided && sighting == S::NotListed),
                 Nothing | Leave | Wait | Resolve | Damage => {}
@@ -462,6 +485,32 @@ mod tests {
         for (history, sighting, evidence) in cases() {
             if matches!(history, H::Foreign | H::Live | H::Unsure | H::Stale | H::Forgotten) {
                 assert!(!decide(history, sighting, evidence).action.is_work());
+            }
+        }
+    }
+
+    /// Where nothing is known to decide, only a person does.
+    #[test]
+    fn without_a_valid_word_nothing_prepared_is_touched() {
+        for (history, evidence) in H::ALL.into_iter().flat_map(|h| E::ALL.map(|e| (h, e))) {
+            let action = decide(history, S::Listed, evidence).action;
+            match history {
+                H::Incomplete | H::Contradicted | H::Forgotten => assert!(matches!(action, Resolve | Damage)),
+                H::Stale | H::Unnamed | H::OnePhase => assert_eq!(action, Damage),
+                _ => assert_ne!(action, Resolve),
+            }
+        }
+    }
+
+    /// What was given up comes to rest, or is damaged; nobody waits for it.
+    #[test]
+    fn given_up_is_the_end() {
+        for (history, evidence) in H::ALL.into_iter().flat_map(|h| E::ALL.map(|e| (h, e))) {
+            let action = decide(history, S::GivenUp, evidence).action;
+            match history {
+                H::Foreign | H::Live | H::Unsure => assert!(!action.is_work()),
+                H::Decided | H::Stale => assert_eq!(action, Damage, "nobody can tell whether it committed"),
+                _ => assert_eq!(action, Nothing),
             }
         }
     }

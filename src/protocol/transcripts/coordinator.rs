@@ -4,7 +4,7 @@
 //! > transaction ledger orders audit:read_only [acknowledge=decided] [payload=key]
 //! > commit
 //! > vote ledger prepared
-//! > durable | append_failed
+//! > durable | append_failed | remembered
 //! > finish ledger done
 //! > abort
 //! ```
@@ -35,6 +35,7 @@ impl Machine for Script {
             ["abort"] => Input::Abort,
             ["durable"] => Input::Durable,
             ["append_failed"] => Input::AppendFailed,
+            ["remembered"] => Input::Remembered,
             ["vote", branch, vote] => Input::Voted(self.id(branch), parse_vote(vote)),
             ["finish", branch, finish] => Input::Finished(self.id(branch), parse_finish(finish)),
             _ => return None,
@@ -102,6 +103,7 @@ impl Script {
             Output::RollBack(id) => format!("roll_back {}", self.name(*id)),
             Output::Leave(id) => format!("leave {}", self.name(*id)),
             Output::Append(record) => format!("append {}", self.print_record(record)),
+            Output::Damage(branch) => format!("damage {}: {}", branch.participant, branch.why),
             Output::Note(record) => format!("note {}", self.print_record(record)),
             Output::Answer(outcome) => format!("answer {outcome:?}"),
         }

@@ -4,85 +4,54 @@
 //! ```text
 //! > incarnation 1 ledger orders
 //! > remember commit 1.7 ledger orders | done 1.7 | one_phase 1.7 | unsure 1.7 | live 1.7
-//! > settled 1 [unproven]
+//! > remember resolved 1.7 commit | resolved 1.7 roll_back
+//! > remember damage                            what the plan has found is written down
+//! > forget 1.7
+//! > settled 1 [unproven] | incomplete 1 | given_up 1 ledger
 //! > scan ledger [lineage=2] 1.7/ledger ..       the whole list; a word that is no branch is a foreign one
 //! > scan_fails orders connection refused
 //! > want 1.7/ledger
 //! > heard 1.7/ledger committed
 //! > committed 1.7/ledger | gone 1.7/ledger | lost_sight ledger connection reset
 //! > unclear 1.7/ledger permission denied
+//! > registered 1 3@2                           the registry's rows; @2: by journal 2, else by this one
+//! > witnessed 1.7/ledger=committed ..          the witness table's rows
 //! > plan
 //! > outcome 1.7 never nothing ..
 //! ```
 
 use super::Machine;
-use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, TransactionId};
-use crate::protocol::DamageRecord;
-use crate::protocol::recovery::{Evidence, Memory, Observation, Plan, Recalled, Scan, outcome_of, plan};
-use crate::protocol::{Absence, CommitRecord, DecidedBranch, IncarnationRecord};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::id::{BranchId, Incarnation, JournalId, Lineage, ParticipantName, TransactionId};
+use crate::protocol::recovery::tests::books::{self, Books};
+use crate::protocol::recovery::{
+    Evidence, Observation, Plan, Recalled, RegistryRow, Scan, Stale, WitnessRow, outcome_of, plan, unknown_decision,
+    unknown_opening,
+};
+use crate::protocol::{Absence, Resolution};
+use std::collections::BTreeSet;
 
 #[derive(Default)]
 pub(super) struct Script {
-    memory: Image,
+    memory: Books,
     observation: Option<Observation>,
-}
-
-#[derive(Default)]
-struct Image {
-    incarnations: BTreeMap<Incarnation, IncarnationRecord>,
-    recalled: BTreeMap<TransactionId, Recalled>,
-    live: BTreeSet<TransactionId>,
-    settled: BTreeMap<Incarnation, Absence>,
-}
-
-impl Memory for Image {
-    fn damaged(&self) -> Vec<DamageRecord> {
-        Vec::new()
-    }
-
-    fn is_incomplete(&self, _: Incarnation) -> bool {
-        false
-    }
-
-    fn is_given_up(&self, _: Incarnation, _: ParticipantName) -> bool {
-        false
-    }
-
-    fn incarnation(&self, incarnation: Incarnation) -> Option<IncarnationRecord> {
-        self.incarnations.get(&incarnation).cloned()
-    }
-
-    fn is_live(&self, transaction: TransactionId) -> bool {
-        self.live.contains(&transaction)
-    }
-
-    fn recall(&self, transaction: TransactionId) -> Recalled {
-        self.recalled.get(&transaction).cloned().unwrap_or(Recalled::Nothing)
-    }
-
-    fn settled(&self, incarnation: Incarnation) -> Option<Absence> {
-        self.settled.get(&incarnation).copied()
-    }
-
-    fn open_decisions(&self) -> Vec<CommitRecord> {
-        let open = self.recalled.values().filter_map(|recalled| match recalled {
-            Recalled::Decided(record) => Some(record.clone()),
-            _ => None,
-        });
-        open.collect()
-    }
 }
 
 impl Machine for Script {
     fn say(&mut self, words: &[&str]) -> Option<Vec<String>> {
         match words {
-            ["incarnation", number, participants @ ..] => self.open(number, participants),
+            ["incarnation", number, participants @ ..] => self.memory.open(number.parse().unwrap(), participants),
             ["settled", number, rest @ ..] => {
                 let absence = if rest == ["unproven"] { Absence::Unproven } else { Absence::RolledBack };
                 self.memory.settled.insert(Incarnation(number.parse().unwrap()), absence);
             }
+            ["incomplete", number] => self.memory.incomplete.extend([Incarnation(number.parse().unwrap())]),
+            ["given_up", number, participant] => {
+                let what = (Incarnation(number.parse().unwrap()), participant.parse().unwrap());
+                self.memory.given_up.insert(what);
+            }
+            ["remember", "damage"] => self.remember_damage(),
             ["remember", what, id, rest @ ..] => self.remember(what, id, rest),
+            ["forget", id] => self.memory.forget(transaction(id)),
             ["scan", participant, rest @ ..] => self.scan(participant, rest),
             ["scan_fails", participant, cause @ ..] => {
                 let cause = cause.join(" ");
@@ -103,6 +72,14 @@ impl Machine for Script {
             ["unclear", branch, cause @ ..] => {
                 let id = self.branch(branch).unwrap();
                 self.observation().unclear(id, cause.join(" "));
+            }
+            ["registered", rows @ ..] => {
+                let rows: Vec<_> = rows.iter().map(|row| registered(row)).collect();
+                return Some(print_stale(unknown_opening(&self.memory, JOURNAL, &rows)));
+            }
+            ["witnessed", rows @ ..] => {
+                let rows: Vec<_> = rows.iter().map(|row| self.witnessed(row)).collect();
+                return Some(print_stale(unknown_decision(&self.memory, &rows)));
             }
             ["new_pass"] => self.observation = None,
             ["plan"] => {
@@ -127,13 +104,6 @@ impl Script {
         self.observation.get_or_insert_with(|| Observation::new(&self.memory))
     }
 
-    fn open(&mut self, number: &str, participants: &[&str]) {
-        let incarnation = Incarnation(number.parse().unwrap());
-        let participants = participants.iter().map(|name| name.parse().unwrap()).collect();
-        let record = IncarnationRecord { node: "node".parse().unwrap(), incarnation, opened_at_ms: 0, participants };
-        self.memory.incarnations.insert(incarnation, record);
-    }
-
     fn remember(&mut self, what: &str, id: &str, participants: &[&str]) {
         let transaction = transaction(id);
         let recalled = match what {
@@ -141,23 +111,25 @@ impl Script {
                 self.memory.live.insert(transaction);
                 return;
             }
-            "commit" => Recalled::Decided(self.decision(id, participants)),
+            "commit" => Recalled::Decided(self.memory.decision(transaction, participants)),
             "done" => Recalled::Finished,
             "one_phase" => Recalled::OnePhase,
             "unsure" => Recalled::Unsure,
+            "resolved" => Recalled::Resolved(match participants {
+                ["commit"] => Resolution::Commit,
+                ["roll_back"] => Resolution::RollBack,
+                other => panic!("{other:?} is no resolution"),
+            }),
             _ => panic!("{what} cannot be remembered"),
         };
         self.memory.recalled.insert(transaction, recalled);
     }
 
-    fn decision(&self, id: &str, participants: &[&str]) -> CommitRecord {
-        let decided = |name: &&str| DecidedBranch {
-            id: self.branch(&format!("{id}/{name}")).unwrap(),
-            participant: name.parse().unwrap(),
-            lineage: Lineage(1),
-        };
-        let branches = participants.iter().map(decided).collect();
-        CommitRecord { transaction: transaction(id), branches, payload: None }
+    /// What the plan of this pass has found, as the shell writes it down.
+    fn remember_damage(&mut self) {
+        self.observation();
+        let plan = plan(&self.memory, self.observation.as_ref().unwrap());
+        plan.damages().for_each(|(id, branches)| self.memory.damage(id, branches));
     }
 
     fn scan(&mut self, participant: &str, words: &[&str]) {
@@ -174,6 +146,13 @@ impl Script {
         self.observation().scanned(participant.parse().unwrap(), Scan::Whole { lineage, branches, foreign });
     }
 
+    fn witnessed(&self, word: &str) -> WitnessRow {
+        let (branch, evidence) = word.split_once('=').unwrap();
+        let BranchId { transaction, participant, .. } = self.branch(branch).unwrap();
+        let TransactionId { incarnation, sequence, .. } = transaction;
+        WitnessRow { incarnation, participant, sequence, evidence: parse(evidence) }
+    }
+
     fn branch(&self, word: &str) -> Option<BranchId> {
         let (id, name) = word.split_once('/')?;
         let transaction = transaction(id);
@@ -186,8 +165,21 @@ impl Script {
 
 fn transaction(word: &str) -> TransactionId {
     let (incarnation, sequence) = word.split_once('.').unwrap();
-    let incarnation = Incarnation(incarnation.parse().unwrap());
-    TransactionId { node: "node".parse().unwrap(), incarnation, sequence: sequence.parse().unwrap() }
+    books::transaction(incarnation.parse().unwrap(), sequence.parse().unwrap())
+}
+
+/// The journal of every script.
+const JOURNAL: JournalId = JournalId(1);
+
+/// `3`, or `3@2` where journal 2 opened it.
+fn registered(word: &str) -> RegistryRow {
+    let (incarnation, journal) = word.split_once('@').unwrap_or((word, "1"));
+    let (incarnation, journal) = (Incarnation(incarnation.parse().unwrap()), JournalId(journal.parse().unwrap()));
+    RegistryRow { incarnation, journal, node: "node".parse().unwrap() }
+}
+
+fn print_stale(stale: Option<Stale>) -> Vec<String> {
+    vec![stale.map_or("sound".into(), |stale| format!("stale: {stale}"))]
 }
 
 fn parse(word: &str) -> Evidence {
@@ -205,10 +197,17 @@ fn print(plan: &Plan) -> Vec<String> {
             let (participant, action) = (branch.participant, branch.action.as_str());
             lines.push(format!("  {participant}: {sighting}, {evidence} -> {action} ({}) {}", branch.row, branch.why));
         }
+        for known in transaction.damage.iter().flat_map(|record| &record.branches) {
+            lines.push(format!("  damaged before: {}: {}", known.participant, known.why));
+        }
         if let Some(note) = &transaction.note {
             let name = format!("{note:?}");
             lines.push(format!("  note {}", name.split('(').next().unwrap()));
         }
+    }
+    for (id, branches) in plan.damages() {
+        let branches: Vec<_> = branches.iter().map(|branch| branch.participant.as_str()).collect();
+        lines.push(format!("append Damaged({}.{}: {})", id.incarnation.0, id.sequence, branches.join(", ")));
     }
     lines.extend(plan.foreign.iter().map(|foreign| format!("foreign on {}: {}", foreign.participant, foreign.gid)));
     if lines.is_empty() {

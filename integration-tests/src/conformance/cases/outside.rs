@@ -3,7 +3,8 @@
 use crate::conformance::{Bench, Harness, Setup, assert_answer, registration, writer};
 use handfast::id::{BranchId, Incarnation};
 use handfast::participant::{Evidence, Question, Sighted};
-use handfast::protocol::{Finish, Vote};
+use handfast::protocol::{Finish, Resolution, Vote};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// A branch's id comes back from the list as it was given, with an age that is no nonsense.
@@ -119,6 +120,45 @@ pub async fn finished_from_outside<H: Harness>(harness: &H) {
         assert!(bench.listed().await.is_empty());
         assert_eq!(harness.value(row).await, commit.then_some(10));
         bench.unlocked(row).await;
+    }
+}
+
+/// Many are finished by one call: each is told of once and in order, and what cannot be finished stops none of the others.
+pub async fn many_are_finished_at_once<H: Harness>(harness: &H) {
+    let live = Bench::new(harness).await;
+    for of_the_dead in [true, false] {
+        let dead = if of_the_dead { &Bench::new(harness).await } else { &live };
+        let never = dead.transaction().branch(0, 0);
+        let (mut work, mut expected, mut held) = (Vec::new(), Vec::new(), Vec::new());
+        for row in 1..=70 {
+            let mut branch = dead.begin_and_write(row, 10).await;
+            assert_answer(&branch.prepare().await, Vote::Prepared);
+            let resolution = if row % 3 == 0 { Resolution::RollBack } else { Resolution::Commit };
+            work.push((branch.id(), resolution));
+            expected.push(Finish::Done);
+            if row % 35 == 0 {
+                // Its session lives: for the moment it may be in the way.
+                held.push(branch);
+            }
+            if row % 20 == 0 {
+                work.push((never, resolution));
+                expected.push(Finish::Unknown);
+            }
+        }
+        let told = Mutex::new(Vec::new());
+        live.participant.finish_all(&work, &|place, answer| told.lock().unwrap().push((place, answer))).await;
+        let told = told.into_inner().unwrap();
+        assert!(told.iter().map(|(place, _)| *place).eq(0..work.len()), "{told:?}");
+        for ((place, answer), expected) in told.iter().zip(expected) {
+            assert_eq!(answer.value, expected, "{place}: {:?}", answer.cause);
+        }
+        assert!(dead.listed().await.is_empty());
+        for row in 1..=70 {
+            assert_eq!(harness.value(row).await, (row % 3 != 0).then_some(10), "row {row}");
+            assert!(!harness.is_locked(row).await, "row {row}");
+        }
+        drop(held);
+        live.participant.finish_all(&[], &|_, answer| panic!("{answer:?}")).await;
     }
 }
 

@@ -27,9 +27,10 @@ pub async fn the_lineage_is_made_once<H: Harness>(harness: &H) {
 pub async fn opened_at_once_they_agree<H: Harness>(harness: &H) {
     let participants: Vec<_> = (0..4).map(|_| harness.participant("bench", Setup::default())).collect();
     let lineages = join_all(participants.iter().map(async |participant| {
+        let registration = registration(0);
         // A database may refuse to create one table twice at the same moment; it is asked again, as opening does.
         for _ in 0..5 {
-            match participant.register(&registration(0)).await {
+            match participant.register(&registration).await {
                 Ok(lineage) => return lineage,
                 Err(error) => assert_ne!(error.kind(), ErrorKind::Refused, "{}", error.chain()),
             }

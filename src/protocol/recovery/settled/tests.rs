@@ -1,8 +1,8 @@
 //! Every schedule of what a dead process left and of what is found out about it: nothing moves behind a verdict.
 
 use super::*;
-use crate::protocol::DamageRecord;
-use crate::protocol::message::CommitRecord;
+use crate::protocol::message::DamagedBranch;
+use crate::protocol::recovery::tests::books::Books;
 use std::collections::BTreeMap;
 
 const DEAD: Incarnation = Incarnation(1);
@@ -20,38 +20,11 @@ fn id(sequence: u64) -> TransactionId {
     TransactionId { node: "node".parse().unwrap(), incarnation: DEAD, sequence }
 }
 
-/// What the journal holds: sequences that have committed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Books(BTreeSet<u64>);
-
-impl Memory for Books {
-    fn damaged(&self) -> Vec<DamageRecord> {
-        Vec::new()
-    }
-
-    fn is_incomplete(&self, _: Incarnation) -> bool {
-        false
-    }
-
-    fn is_given_up(&self, _: Incarnation, _: ParticipantName) -> bool {
-        false
-    }
-
-    fn incarnation(&self, incarnation: Incarnation) -> Option<IncarnationRecord> {
-        (incarnation == DEAD).then(|| opened(2))
-    }
-    fn is_live(&self, _: TransactionId) -> bool {
-        false
-    }
-    fn recall(&self, transaction: TransactionId) -> Recalled {
-        if self.0.contains(&transaction.sequence) { Recalled::Finished } else { Recalled::Nothing }
-    }
-    fn settled(&self, _: Incarnation) -> Option<Absence> {
-        None
-    }
-    fn open_decisions(&self) -> Vec<CommitRecord> {
-        Vec::new()
-    }
+/// The journal that holds these sequences as committed.
+fn books(committed: impl IntoIterator<Item = u64>) -> Books {
+    let mut books = Books::opened(&["ledger", "orders"]);
+    committed.into_iter().for_each(|sequence| drop(books.recalled.insert(id(sequence), Recalled::Finished)));
+    books
 }
 
 /// A request on its way.
@@ -77,7 +50,8 @@ struct Site {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct World {
     sites: [Site; 2],
-    books: Books,
+    /// Sequences that the journal holds.
+    books: BTreeSet<u64>,
     settling: Shadow,
 }
 
@@ -110,8 +84,8 @@ enum Bug {
 
 impl World {
     fn settling(&self, bug: Bug) -> Settling {
-        let mut settling = Settling::new(&opened(2));
-        let mut books = Books::default();
+        let mut settling = Settling::new(&Books::default(), &opened(2));
+        let mut books = books([]);
         if bug == Bug::OneIsEnough {
             settling.unused(name(1));
         }
@@ -125,7 +99,7 @@ impl World {
                 Told::Witness(at, alone) => {
                     let evidence = if alone { Evidence::CommittedAlone } else { Evidence::Committed };
                     settling.witness(&books, u16::try_from(at).unwrap(), at as u64 + 1, evidence);
-                    books.0.extend(settling.take_lost().map(|_| at as u64 + 1));
+                    settling.take_lost().for_each(|record| books.note(&record));
                 }
                 Told::Read(at) => settling.read(name(at), true),
             }
@@ -202,7 +176,7 @@ impl World {
                 if let (Some(alone), true) = (site.witness, bug != Bug::NoWitnesses) {
                     world.settling.push(Told::Witness(at, alone));
                     if alone {
-                        world.books.0.insert(at as u64 + 1);
+                        world.books.insert(at as u64 + 1);
                     }
                 }
                 world.settling.push(Told::Read(at));
@@ -217,7 +191,7 @@ impl World {
     /// Settled, every commit is in the books and nothing can move.
     fn is_wrong(&self, bug: Bug) -> bool {
         let Verdict::Settled(_) = self.settling(bug).verdict() else { return false };
-        let unknown = (0..2).any(|at| self.sites[at].witness.is_some() && !self.books.0.contains(&(at as u64 + 1)));
+        let unknown = (0..2).any(|at| self.sites[at].witness.is_some() && !self.books.contains(&(at as u64 + 1)));
         unknown || !self.moves().is_empty()
     }
 }
@@ -227,7 +201,7 @@ fn explore(bug: Bug) -> (usize, bool, bool) {
     let starts = [None, Some(Late::Prepare), Some(Late::OnePhase)];
     let site =
         |late| Site { session: true, late, prepared: false, witness: None, ended: false, listed: false, read: false };
-    let begin = |a, b| World { sites: [site(a), site(b)], books: Books::default(), settling: Vec::new() };
+    let begin = |a, b| World { sites: [site(a), site(b)], books: BTreeSet::new(), settling: Vec::new() };
     let mut open: Vec<_> = starts.iter().flat_map(|a| starts.iter().map(move |b| begin(*a, *b))).collect();
     let mut seen = BTreeSet::new();
     let (mut wrong, mut settled) = (false, false);
@@ -265,8 +239,8 @@ fn silent_and_empty(settling: &mut Settling, number: usize) {
 
 #[test]
 fn what_each_participant_shows_decides() {
-    let books = Books([1].into_iter().collect());
-    let mut settling = Settling::new(&opened(2));
+    let books = books([1]);
+    let mut settling = Settling::new(&Books::default(), &opened(2));
     assert!(matches!(settling.verdict(), Verdict::Waits(first, Why::OutOfReach(_)) if first == name(0)));
     settling.unused(name(1));
     silent_and_empty(&mut settling, 0);
@@ -291,7 +265,7 @@ fn what_each_participant_shows_decides() {
 
 #[test]
 fn only_its_own_branches_count() {
-    let mut settling = Settling::new(&opened(1));
+    let mut settling = Settling::new(&Books::default(), &opened(1));
     settling.silent(name(0));
     let other = TransactionId { incarnation: Incarnation(2), ..id(1) }.branch(0, 0);
     let another = TransactionId { node: "other".parse().unwrap(), ..id(1) }.branch(0, 0);
@@ -317,7 +291,72 @@ fn the_order_is_asserted() {
     ];
     let known: BTreeMap<_, _> = wrong.iter().enumerate().collect();
     for (number, wrong) in known {
-        let panics = std::panic::catch_unwind(|| wrong(&mut Settling::new(&opened(1))));
+        let panics = std::panic::catch_unwind(|| wrong(&mut Settling::new(&Books::default(), &opened(1))));
         assert!(panics.is_err(), "{number}");
     }
+}
+
+#[test]
+fn what_was_given_up_is_not_waited_for() {
+    let mut books = books([]);
+    books.given_up.insert((DEAD, name(1)));
+    let mut settling = Settling::new(&books, &opened(2));
+    silent_and_empty(&mut settling, 0);
+    assert!(settling.is_read_next(name(0)) && !settling.is_read_next(name(1)));
+    settling.read(name(0), true);
+    assert_eq!(settling.verdict(), Verdict::Settled(Absence::Unproven));
+    // Whatever the data says that took its place: it is not what was there.
+    settling.out_of_reach(name(1), "down".into());
+    settling.unused(name(1));
+    silent_and_empty(&mut settling, 1);
+    assert!(!settling.is_read_next(name(1)));
+    assert_eq!(settling.verdict(), Verdict::Settled(Absence::Unproven));
+}
+
+#[test]
+fn a_lost_record_is_replaced_by_its_witness() {
+    let mut books = books([1]);
+    books.incomplete.insert(DEAD);
+    let mut settling = Settling::new(&books, &opened(1));
+    silent_and_empty(&mut settling, 0);
+    for (sequence, evidence) in [
+        (1, Evidence::Committed),
+        (2, Evidence::Committed),
+        (3, Evidence::CommittedAlone),
+        (4, Evidence::Never),
+        (0, Evidence::Off),
+    ] {
+        settling.witness(&books, 0, sequence, evidence);
+    }
+    let found: Vec<_> = settling.take_lost().collect();
+    assert_eq!(found, [Record::Witnessed(id(2)), Record::OnePhase(id(3))]);
+    settling.read(name(0), true);
+    assert_eq!(
+        settling.verdict(),
+        Verdict::Settled(Absence::Unproven),
+        "4 may have been pruned, and asked about since"
+    );
+}
+
+#[test]
+fn a_witness_against_a_person_is_remembered_before_the_verdict() {
+    let mut books = books([]);
+    books.incomplete.insert(DEAD);
+    books.recalled.insert(id(1), Recalled::Resolved(Resolution::RollBack));
+    books.recalled.insert(id(2), Recalled::Resolved(Resolution::Commit));
+    books.recalled.insert(id(3), Recalled::Forgotten);
+    let read = |books: &Books| {
+        let mut settling = Settling::new(books, &opened(1));
+        silent_and_empty(&mut settling, 0);
+        (1..=3).for_each(|sequence| settling.witness(books, 0, sequence, Evidence::Committed));
+        assert_eq!(settling.take_lost().count(), 0, "a person has the last word, not the witness");
+        if settling.is_read_next(name(0)) {
+            settling.read(name(0), true);
+        }
+        settling.verdict()
+    };
+    let branch = id(1).branch(0, 0);
+    assert_eq!(read(&books), Verdict::Refuted([branch].into_iter().collect()));
+    books.damage(id(1), vec![DamagedBranch { id: branch, participant: name(0), why: "it committed".into() }]);
+    assert_eq!(read(&books), Verdict::Settled(Absence::Unproven));
 }

@@ -1,0 +1,71 @@
+//! The end of a bridge.
+
+use super::*;
+
+#[tokio::test]
+async fn closing_waits_for_the_running_and_refuses_the_new() {
+    let world = World::new();
+    let bridge = world.open().await;
+    let tx = write_both(&bridge).await;
+    let closing = tokio::spawn({
+        let bridge = bridge.clone();
+        async move { bridge.close().await }
+    });
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    loop {
+        match bridge.begin().await {
+            Err(error) => break assert_eq!(error.kind(), ErrorKind::Closed),
+            Ok(tx) => tx.rollback().await.unwrap(),
+        }
+        assert!(tokio::time::Instant::now() < deadline);
+    }
+    assert!(!closing.is_finished());
+    tx.commit().await.unwrap();
+    closing.await.unwrap().unwrap();
+    assert_eq!(world.values(1), WRITTEN);
+    world.open().await;
+}
+
+/// A transaction that the application keeps and never uses holds nothing, and still ends by its deadline.
+#[tokio::test]
+async fn closing_waits_for_an_idle_transaction_no_longer_than_its_deadline() {
+    let world = World::new();
+    let bridge = world.open().await;
+    let tx = bridge.begin_with(Options::new().timeout(Duration::from_millis(50))).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(10), bridge.close()).await.expect("it closes").unwrap();
+    let error = tx.commit().await.unwrap_err();
+    assert_eq!((error.outcome(), error.kind()), (Outcome::RolledBack, ErrorKind::TimedOut));
+}
+
+/// Asking is allowed for ever; what would have to be written down first is not known any more.
+#[test]
+fn a_closed_bridge_still_answers() {
+    let world = World::new();
+    for _ in 0..1000 {
+        world.right.arm(Step::Register, Fault::LoseRequest);
+    }
+    let mut earlier = None;
+    crashed(async || earlier = Some(world.open().await.begin().await.unwrap().id()));
+    Runtime::new().unwrap().block_on(async {
+        let bridge = world.open().await;
+        bridge.close().await.unwrap();
+        world.right.disarm(Step::Register);
+        assert_eq!(bridge.outcome(earlier.unwrap()).await.unwrap(), Outcome::InDoubt);
+    });
+}
+
+/// What is left of the last transactions keeps no locks until somebody opens the journal again.
+#[tokio::test]
+async fn closing_settles_what_it_can() {
+    let world = World::new();
+    let bridge = world.open().await;
+    let tx = write_both(&bridge).await;
+    world.right.arm(Step::Commit, Fault::LoseRequest);
+    // The pass in the background never comes to an end.
+    world.left.arm(Step::Identify, Fault::Hang);
+    tx.commit().await.unwrap();
+    eventually("the coordinator has ended", || bridge.status().running == 0).await;
+    bridge.close().await.unwrap();
+    assert_eq!(world.values(1), WRITTEN);
+    assert!(world.nothing_held(1));
+}

@@ -1,0 +1,144 @@
+//! What somebody ended behind the bridge's back, and what a journal does not know.
+
+use super::*;
+use crate::protocol::Resolution;
+
+#[tokio::test]
+async fn the_applications_own_commit_is_damage_never_a_rollback() {
+    for both in [true, false] {
+        let world = World::new();
+        let bridge = world.open().await;
+        let tx = bridge.begin().await.unwrap();
+        write(&tx, "left", 1, 10).await.unwrap();
+        if both {
+            write(&tx, "right", 1, 20).await.unwrap();
+        }
+        let session: Arc<MemorySession> = tx.branch("left").await.unwrap();
+        session.end(true).unwrap();
+        session.begin().unwrap();
+        drop(session);
+        let error = tx.commit().await.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::Damaged);
+        assert_eq!(bridge.outcome(error.id()).await.unwrap(), Outcome::Damaged);
+        assert_eq!(bridge.status().damaged, 1);
+        eventually("the other side is rolled back", || !world.right.is_locked(1)).await;
+        assert_eq!(world.right.value(1), None);
+    }
+}
+
+/// D03 B: an operator rolled a decided branch back.
+#[test]
+fn d03_a_branch_rolled_back_by_hand_is_damage_at_every_run() {
+    let world = World::new();
+    let mut left_behind = None;
+    crashed(async || {
+        let bridge = world.try_open("[transaction]\napply_wait = \"10ms\"").await.unwrap();
+        let tx = write_both(&bridge).await;
+        world.right.arm(Step::Commit, Fault::Hang);
+        left_behind = Some(tx.commit().await.unwrap().id);
+    });
+    let right = world.right.prepared_names();
+    assert_eq!(right.len(), 1);
+    assert!(world.right.roll_back_by_hand(&right[0]));
+    for restart in 0..3 {
+        Runtime::new().unwrap().block_on(async {
+            if restart > 0 {
+                nobody_answers(&world);
+            }
+            let bridge = world.open().await;
+            eventually("it is found out", || bridge.status().damaged == 1).await;
+            assert_eq!(bridge.outcome(left_behind.unwrap()).await.unwrap(), Outcome::Damaged);
+            assert_eq!(bridge.status().in_doubt, 0);
+            bridge.close().await.unwrap();
+        });
+    }
+    assert_eq!(world.values(1), (Some(10), None));
+}
+
+/// Recovery rolls back what is left of a damaged transaction; that makes it no rolled back one.
+#[tokio::test]
+async fn damage_is_not_forgotten_when_the_rest_is_rolled_back() {
+    for fault in [Fault::LoseRequest, Fault::LoseAnswer] {
+        let world = World::new();
+        let bridge = world.open().await;
+        let tx = write_both(&bridge).await;
+        tx.branch::<MemorySession>("left").await.unwrap().end(true).unwrap();
+        world.right.arm(Step::RollBack, fault);
+        let error = tx.commit().await.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::Damaged);
+        eventually("the resolver has passed", || {
+            !world.right.is_locked(1) && bridge.engine.live.left().is_empty() && bridge.status().running == 0
+        })
+        .await;
+        assert_eq!(bridge.outcome(error.id()).await.unwrap(), Outcome::Damaged, "{fault:?}");
+        assert_eq!((bridge.status().damaged, world.left.value(1)), (1, Some(10)));
+    }
+}
+
+/// The witness of a decision that the journal does not know: it is an older copy, and settles nothing. A person who knows
+/// better says so, and it is one damaged transaction among others.
+#[test]
+fn a_decision_that_the_journal_lacks_is_refused_until_a_person_decides() {
+    let world = World::new();
+    let mut id = None;
+    crashed(async || {
+        let bridge = world.open().await;
+        let mut decided = left_at(&bridge, 0, 1, 1).await;
+        assert_eq!(decided.prepare().await.value, crate::protocol::Vote::Prepared);
+        assert_eq!(decided.commit().await.value, crate::protocol::Finish::Done);
+        let mut undecided = left_at(&bridge, 1, 1, 2).await;
+        assert_eq!(undecided.prepare().await.value, crate::protocol::Vote::Prepared);
+        id = Some(bridge.engine.id(1));
+    });
+    let id = id.unwrap();
+    for _ in 0..2 {
+        Runtime::new().unwrap().block_on(async {
+            let error = world.try_open("").await.err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Refused);
+            assert!(error.chain().contains("older copy") && error.chain().contains(&id.to_string()), "{error}");
+            let resolver = world.resolver();
+            let pass = resolver.sweep(&|_| {}).await;
+            assert_eq!(pass.refused.unwrap().kind(), ErrorKind::Refused);
+            resolver.close().await.unwrap();
+            assert_eq!(world.right.prepared_names().len(), 1, "nothing was rolled back");
+        });
+    }
+    Runtime::new().unwrap().block_on(async {
+        let resolver = world.resolver();
+        let pass = resolver.resolve(id, Resolution::Commit, "somebody was too quick").await.unwrap();
+        assert!(pass.refused.is_none(), "{pass:#?}");
+        resolver.close().await.unwrap();
+        assert_eq!(world.right.value(2), Some(10));
+        let bridge = world.open().await;
+        all_settled(&bridge).await;
+        assert_eq!((bridge.outcome(id).await.unwrap(), bridge.status().damaged), (Outcome::Damaged, 1));
+        bridge.close().await.unwrap();
+        let resolver = world.resolver();
+        resolver.forget(id, "both sides have it").await.unwrap();
+        resolver.close().await.unwrap();
+        let bridge = world.open().await;
+        assert_eq!((bridge.outcome(id).await.unwrap(), bridge.status().damaged), (Outcome::Damaged, 0));
+        bridge.close().await.unwrap();
+    });
+}
+
+/// What is decided and damaged does not move any more: its incarnation is settled, and the damage stays reported.
+#[test]
+fn damage_does_not_keep_an_incarnation_from_being_settled() {
+    let world = World::new();
+    crashed(async || {
+        let bridge = world.try_open("[transaction]\napply_wait = \"10ms\"").await.unwrap();
+        let tx = write_both(&bridge).await;
+        world.right.arm(Step::Commit, Fault::Hang);
+        tx.commit().await.unwrap();
+    });
+    assert!(world.right.roll_back_by_hand(&world.right.prepared_names()[0]));
+    for _ in 0..2 {
+        Runtime::new().unwrap().block_on(async {
+            let bridge = world.open().await;
+            all_settled(&bridge).await;
+            eventually("it is damaged all the same", || bridge.status().damaged == 1).await;
+            bridge.close().await.unwrap();
+        });
+    }
+}

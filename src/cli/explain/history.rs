@@ -1,0 +1,120 @@
+//! What the journal says of one transaction, each statement with the place of its record.
+
+use crate::cli::report::Moment;
+use crate::id::TransactionId;
+use crate::journal::format::Entry;
+use crate::journal::{Offline, OfflineEntry};
+use crate::protocol::{Absence, Record, Remark, Resolution};
+use serde::Serialize;
+
+/// What the journal says.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct History {
+    /// When the opening was that began it.
+    pub opened: Option<Moment>,
+    /// The machine of that opening, as a participant's own table has it.
+    pub host: Option<String>,
+    /// Whether nothing of that opening can move any more.
+    pub settled: bool,
+    /// The records about it, in order.
+    pub records: Vec<Told>,
+}
+
+/// A record, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Told {
+    /// `file:offset`
+    pub place: String,
+    /// Whether it is certainly durable.
+    pub durable: bool,
+    /// What it says.
+    pub what: String,
+}
+
+/// What a person did, or what was found that needs one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Audit {
+    /// `file:offset`
+    pub place: String,
+    /// What: `damaged`, `resolved_commit`, `resolved_roll_back`, `forgotten`, `incomplete`, `given_up`.
+    pub what: &'static str,
+    /// When, if the record says so.
+    pub at: Option<Moment>,
+    /// On which machine, if the record says so.
+    pub host: Option<String>,
+    /// What was found, or the reason that was given.
+    pub why: String,
+}
+
+/// All that the journal says of a transaction.
+pub fn of(found: &Offline, id: TransactionId) -> (History, Vec<Audit>) {
+    let mut history = History { settled: found.image.is_settled(id.incarnation), ..History::default() };
+    let mut audit = Vec::new();
+    for entry in &found.entries {
+        if let Entry::Record(Record::Incarnation(opened)) = &entry.entry
+            && opened.incarnation == id.incarnation
+        {
+            history.opened = Some(Moment(opened.opened_at_ms));
+        }
+        if let Some(what) = told(&entry.entry, id) {
+            history.records.push(Told { place: place(entry), durable: entry.durable, what });
+        }
+        audit.extend(audited(entry, id));
+    }
+    (history, audit)
+}
+
+fn place(entry: &OfflineEntry) -> String {
+    format!("{}:{}", entry.file, entry.offset)
+}
+
+fn told(entry: &Entry, id: TransactionId) -> Option<String> {
+    let what = match entry {
+        Entry::Record(Record::Incarnation(opened)) if opened.incarnation == id.incarnation => "its opening",
+        Entry::Record(Record::Commit(decision)) if decision.transaction == id => "decided to commit",
+        Entry::Record(Record::Done(one)) if *one == id => "done: every branch is known to be committed",
+        Entry::Record(Record::OnePhase(one)) if *one == id => "committed by its only writer",
+        Entry::Record(Record::Witnessed(one)) if *one == id => "committed, as a witness proves",
+        Entry::Record(Record::Settled(one, Absence::RolledBack)) if *one == id.incarnation => {
+            "its opening is settled: no record means rolled back"
+        }
+        Entry::Record(Record::Settled(one, Absence::Unproven)) if *one == id.incarnation => {
+            "its opening is settled, not all of it proven"
+        }
+        Entry::Outcomes(chunk) if chunk.incarnation == id.incarnation && chunk.committed.contains(id.sequence) => {
+            "committed, in the history of outcomes"
+        }
+        _ => return None,
+    };
+    Some(what.to_owned())
+}
+
+fn audited(entry: &OfflineEntry, id: TransactionId) -> Option<Audit> {
+    let Entry::Record(record) = &entry.entry else { return None };
+    let place = place(entry);
+    let by_hand = |what, remark: &Remark| Audit {
+        place: place.clone(),
+        what,
+        at: Some(Moment(remark.at_ms)),
+        host: Some(remark.host.clone()),
+        why: remark.reason.clone(),
+    };
+    match record {
+        Record::Damaged(damage) if damage.transaction == id => {
+            let branch = |one: &crate::protocol::DamagedBranch| format!("{}: {}", one.participant, one.why);
+            let why = damage.branches.iter().map(branch).collect::<Vec<_>>().join("; ");
+            Some(Audit { place, what: "damaged", at: Some(Moment(damage.found_at_ms)), host: None, why })
+        }
+        Record::Resolved(one, Resolution::Commit, remark) if *one == id => Some(by_hand("resolved_commit", remark)),
+        Record::Resolved(one, Resolution::RollBack, remark) if *one == id => {
+            Some(by_hand("resolved_roll_back", remark))
+        }
+        Record::Forgotten(one, remark) if *one == id => Some(by_hand("forgotten", remark)),
+        Record::Incomplete(one, remark) if *one == id.incarnation => Some(by_hand("incomplete", remark)),
+        Record::GivenUp(one, participant) if *one == id.incarnation => {
+            let why = format!("what its opening left on {participant} was given up");
+            Some(Audit { place, what: "given_up", at: None, host: None, why })
+        }
+        _ => None,
+    }
+}

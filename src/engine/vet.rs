@@ -1,0 +1,161 @@
+//! Whether this journal is the one to settle what a participant holds: looked at before anything is written or sent there.
+//!
+//! Three things may be wrong, and each participant's own tables tell:
+//!
+//! * *Somebody else is at work.* A copy of the journal, beside the original: the lease is held.
+//! * *The journal is stale*: an older copy of itself. Openings of it are registered that it does not know, or branches of
+//!   its earlier openings have committed by decisions that it does not hold. Presumed abort would roll back what was
+//!   decided, so it settles nothing at all. The registration of the copy's own opening would make the original look
+//!   stale in turn: so this is looked at before anybody is registered anywhere.
+//! * *A journal was lost*: what is prepared here was begun in our node's name by openings of another journal. A new
+//!   journal that began work beside it would hide that.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Incarnation, NodeName, TransactionId};
+use crate::journal::{Image, Journal};
+use crate::participant::witness::{Kind, PAGE};
+use crate::participant::{Claim, Participant, Registered, Sighted};
+use std::collections::BTreeMap;
+
+/// Why a participant is not to be used.
+pub(crate) enum Objection {
+    /// The journal is an older copy: nothing is to be settled anywhere.
+    Stale(Error),
+    /// The participant alone is not to be used, or cannot be.
+    Other(Error),
+}
+
+impl From<Error> for Objection {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+/// Takes the lease and looks for objections: the openings that are registered there, where it is the right server.
+pub(crate) async fn vet(
+    participant: &dyn Participant,
+    journal: &Journal,
+    claim: Claim,
+) -> Result<Vec<Registered>, Objection> {
+    participant.hold(claim).await?;
+    let known = journal.image(|image| image.participant(participant.name()).map(|known| known.lineage));
+    let Some(found) = participant.identify().await?.lineage else { return Ok(Vec::new()) };
+    if known.is_some_and(|known| known != found) {
+        // Another server: whoever works there is refused, and it says nothing of this journal.
+        return Ok(Vec::new());
+    }
+    let registered = participant.registry().await?;
+    if let Some(stale) = journal.image(|image| unknown_opening(image, &registered)) {
+        return Err(Objection::Stale(stale.at(participant.name())));
+    }
+    match unknown_decision(participant, journal).await? {
+        Some(id) => Err(Objection::Stale(stale_by(id).at(participant.name()))),
+        None => Ok(registered),
+    }
+}
+
+/// An opening of this journal that it does not know.
+pub(crate) fn unknown_opening(image: &Image, registered: &[Registered]) -> Option<Error> {
+    let unknown = |row: &&Registered| row.journal == image.journal() && !image.knows(row.incarnation);
+    let Registered { incarnation, host, age, .. } = registered.iter().find(unknown)?;
+    Some(stale(&format!(
+        "it does not know of its own opening {incarnation}, {} s ago on {}",
+        age.as_secs(),
+        if host.is_empty() { "an unnamed machine" } else { host }
+    )))
+}
+
+/// The journal does not know of a decision by which this transaction has committed.
+pub(crate) fn stale_by(id: TransactionId) -> Error {
+    stale(&format!(
+        "transaction {id} has committed in part, by a decision that the journal does not hold. (If somebody committed \
+         its branch by hand, and no other journal exists: `handfast resolve {id}`)"
+    ))
+}
+
+fn stale(what: &str) -> Error {
+    let cure = "nothing was touched: bring the latest journal back";
+    Error::new(ErrorKind::Refused, format!("the journal is an older copy: {what}; {cure}"))
+}
+
+/// Refuses a participant that this journal sees for the first time while branches of a lost one are prepared there.
+pub(crate) async fn orphans(
+    participant: &dyn Participant,
+    journal: &Journal,
+    node: NodeName,
+    registered: &[Registered],
+) -> Result<()> {
+    if journal.image(|image| image.participant(participant.name()).is_some()) {
+        return Ok(());
+    }
+    let journal = journal.id();
+    let lost: BTreeMap<_, _> = registered
+        .iter()
+        .filter(|row| row.node == node && row.journal != journal)
+        .map(|row| (row.incarnation, row.journal))
+        .collect();
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let orphan = participant.list().await?.into_iter().find_map(|sighting| match sighting.branch {
+        Sighted::Ours(id) if id.transaction.node == node => {
+            lost.get(&id.transaction.incarnation).map(|other| (id, *other))
+        }
+        _ => None,
+    });
+    let Some((id, other)) = orphan else { return Ok(()) };
+    let message = format!(
+        "{id} is prepared there, in this node's name and by a decision of journal {other}, while this journal ({journal}) \
+         is new: bring that journal back; if it is lost, `handfast list` shows what is known of its branches and \
+         `handfast resolve` ends each; if it is another program's, give this one another node name"
+    );
+    Err(Error::new(ErrorKind::Refused, message).at(participant.name()))
+}
+
+/// A transaction of an earlier opening that has committed here by a decision which the journal does not hold.
+async fn unknown_decision(participant: &dyn Participant, journal: &Journal) -> Result<Option<TransactionId>> {
+    let mut numbers: BTreeMap<u16, Vec<Incarnation>> = BTreeMap::new();
+    let whole = |image: &Image, incarnation| image.audit().incomplete(incarnation).is_none();
+    let mut nodes = BTreeMap::new();
+    for opened in journal.unsettled() {
+        if !journal.image(|image| whole(image, opened.incarnation)) {
+            continue;
+        }
+        nodes.insert(opened.incarnation, opened.node);
+        for (name, number) in opened.participants.iter().zip(0..) {
+            if *name == participant.name() {
+                numbers.entry(number).or_default().push(opened.incarnation);
+            }
+        }
+    }
+    for (number, incarnations) in numbers {
+        // Incarnations that fill a page together are halved, one that does so alone is read on.
+        let mut to_read: Vec<_> = incarnations.chunks(PAGE).map(|some| (some.to_vec(), 0)).collect();
+        while let Some((mut of, from)) = to_read.pop() {
+            let page = participant.witnessed(number, &of, from).await?;
+            let decided = page.iter().filter(|row| matches!(row.kind, Kind::Decided | Kind::Anchor)).map(|row| {
+                let node = nodes[&row.incarnation];
+                TransactionId { node, incarnation: row.incarnation, sequence: row.sequence }
+            });
+            let unknown = journal.image(|image| decided.into_iter().find(|id| !is_known(image, *id)));
+            if unknown.is_some() {
+                return Ok(unknown);
+            }
+            match page.last() {
+                Some(last) if page.len() >= PAGE && of.len() == 1 => to_read.push((of, last.sequence + 1)),
+                Some(_) if page.len() >= PAGE => {
+                    let half = of.split_off(of.len() / 2);
+                    to_read.extend([(half, 0), (of, 0)]);
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the journal knows how a transaction came to have committed, or that a person has to find out.
+fn is_known(image: &Image, id: TransactionId) -> bool {
+    let audit = image.audit();
+    image.is_committed(id) || audit.resolved(id).is_some() || audit.damage(id).is_some()
+}

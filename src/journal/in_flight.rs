@@ -1,0 +1,130 @@
+//! Records on their way to the disk, which the image does not know yet.
+//!
+//! A record is checked when it is handed in and counts when it is durable. What is handed in meanwhile has to fit
+//! behind it as well: it is the order on the disk that an opening reads.
+
+use super::outcomes::{Image, Impossible};
+use crate::id::{Incarnation, TransactionId};
+use crate::protocol::{CommitRecord, Record};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::Hash;
+use std::sync::Arc;
+
+/// The forced records that are queued or half written, in order.
+#[derive(Debug, Default)]
+pub struct InFlight {
+    records: VecDeque<Arc<Record>>,
+    /// The transactions that they decide, and how often each is to be found committed.
+    decided: HashSet<TransactionId>,
+    ending: HashMap<TransactionId, usize>,
+    /// How many of them bind an incarnation's later records, and are no commits.
+    binding: HashMap<Incarnation, usize>,
+}
+
+/// The transaction that commits by this record.
+fn ended_by(record: &Record) -> Option<TransactionId> {
+    match record {
+        Record::Commit(CommitRecord { transaction: id, .. }) | Record::OnePhase(id) | Record::Witnessed(id) => {
+            Some(*id)
+        }
+        _ => None,
+    }
+}
+
+/// The incarnation of which this record says what can come behind it. Those of other kinds go with everything.
+fn bound_by(record: &Record) -> Option<Incarnation> {
+    match record {
+        Record::Incarnation(opened) => Some(opened.incarnation),
+        Record::Settled(incarnation, _) | Record::Incomplete(incarnation, _) => Some(*incarnation),
+        Record::Resolved(id, ..) | Record::Forgotten(id, _) => Some(id.incarnation),
+        _ => None,
+    }
+}
+
+impl InFlight {
+    /// Adds a record that was checked.
+    pub fn add(&mut self, record: &Arc<Record>) {
+        if let Record::Commit(decision) = &**record {
+            assert!(self.decided.insert(decision.transaction), "a transaction is decided once");
+        }
+        if let Some(id) = ended_by(record) {
+            *self.ending.entry(id).or_default() += 1;
+        }
+        if let Some(incarnation) = bound_by(record) {
+            *self.binding.entry(incarnation).or_default() += 1;
+        }
+        self.records.push_back(Arc::clone(record));
+    }
+
+    /// Removes a record that is in the image now.
+    pub fn arrived(&mut self, record: &Arc<Record>) {
+        let first = self.records.pop_front().expect("it was in flight until now");
+        assert!(Arc::ptr_eq(&first, record), "records arrive in the order in which they left");
+        if let Record::Commit(decision) = &**record {
+            self.decided.remove(&decision.transaction);
+        }
+        if let Some(id) = ended_by(record) {
+            count_down(&mut self.ending, id);
+        }
+        if let Some(incarnation) = bound_by(record) {
+            count_down(&mut self.binding, incarnation);
+        }
+    }
+
+    /// Forgets all: the journal has failed, nothing arrives any more.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether a record can follow those in the image and those on their way. One that is `noted` gets into the image
+    /// before those, and onto the disk behind them: it has to fit both.
+    ///
+    /// # Errors
+    /// The contradiction.
+    pub fn check(&self, image: &Image, record: &Record, noted: bool) -> Result<(), Impossible> {
+        let ended = ended_by(record);
+        // Two may have seen the same witness; only one can decide.
+        let twice = |id: &TransactionId| match record {
+            Record::Commit(_) => self.ending.contains_key(id),
+            _ => self.decided.contains(id),
+        };
+        if let Some(id) = ended.filter(twice) {
+            return Err(Impossible(format!("transaction {id} is being decided already")));
+        }
+        let bound = bound_by(record);
+        let concerns = match (ended, bound) {
+            (Some(id), _) => self.binding.contains_key(&id.incarnation).then_some(id.incarnation),
+            (None, bound) => bound,
+        };
+        let others: Vec<_> = self.records.iter().filter(|other| concerns.is_some() && of(other) == concerns).collect();
+        if noted || others.is_empty() {
+            image.check(record)?;
+        }
+        if others.is_empty() {
+            return Ok(());
+        }
+        // Rare: a person's work, or an incarnation that is being settled.
+        let mut on_disk = image.clone();
+        others.iter().try_for_each(|other| on_disk.apply(other))?;
+        on_disk.check(record)?;
+        if noted {
+            let mut in_memory = image.clone();
+            in_memory.apply(record)?;
+            others.iter().try_for_each(|other| in_memory.apply(other))?;
+        }
+        Ok(())
+    }
+}
+
+fn count_down<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K) {
+    let Entry::Occupied(mut count) = counts.entry(key) else { panic!("counted when it left") };
+    *count.get_mut() -= 1;
+    if *count.get() == 0 {
+        count.remove();
+    }
+}
+
+fn of(record: &Record) -> Option<Incarnation> {
+    ended_by(record).map(|id| id.incarnation).or_else(|| bound_by(record))
+}

@@ -1,0 +1,139 @@
+//! The lease: one program at a time decides and settles in a node's name. What the databases have in common of it.
+//!
+//! A lease is a lock of the server that the resolver's connection holds for life: the server frees it when the
+//! connection ends, however it ends, and no clock is needed. What a connection of the *same* incarnation still holds,
+//! because its other end has not noticed that the network is gone, is ended: it is known by the name that the
+//! connection has, in which the incarnation is.
+
+use super::Claim;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Incarnation, ParticipantName};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What a resolver's connection calls itself while it claims nothing: of no incarnation, so that nobody who ends an
+/// incarnation's sessions ends it.
+pub(super) const UNCLAIMED: &str = "handfast.resolver";
+
+/// What it calls itself under a claim: 59 bytes at most, below the limits of PostgreSQL (63) and MySQL (64).
+pub(super) fn connection_name(participant: ParticipantName, claim: &Claim) -> String {
+    format!("{UNCLAIMED}.{}.{participant}", claim.incarnation)
+}
+
+/// The incarnation in such a name.
+pub(super) fn incarnation_of(connection_name: &str) -> Option<Incarnation> {
+    connection_name.strip_prefix(UNCLAIMED)?.strip_prefix('.')?.split('.').next()?.parse().ok()
+}
+
+/// A number for a lock, the same in every version: FNV-1a over the parts and their ends.
+pub(super) fn key(parts: &[&str]) -> u64 {
+    let bytes = parts.iter().flat_map(|part| part.bytes().chain([0xff]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// What a participant's resolver claims, once it does.
+#[derive(Debug, Default)]
+pub(super) struct Claimed(Mutex<Option<Claim>>);
+
+impl Claimed {
+    /// Claims from now on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`] when it works for another incarnation already.
+    pub(super) fn claim(&self, name: ParticipantName, claim: Claim) -> Result<()> {
+        let known = *self.place().get_or_insert(claim);
+        if known == claim {
+            return Ok(());
+        }
+        let message = format!("this participant works for incarnation {} already", known.incarnation);
+        Err(Error::new(ErrorKind::Refused, message).at(name))
+    }
+
+    /// Claims nothing any more.
+    pub(super) fn give_up(&self) {
+        *self.place() = None;
+    }
+
+    pub(super) fn get(&self) -> Option<Claim> {
+        *self.place()
+    }
+
+    fn place(&self) -> MutexGuard<'_, Option<Claim>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is known of whoever holds a lease.
+#[derive(Debug, Default)]
+pub(super) struct Holder {
+    /// Its incarnation, where its connection tells.
+    pub(super) incarnation: Option<Incarnation>,
+    /// From where it is connected, where the account may see that.
+    pub(super) from: Option<String>,
+    /// Its registration, or else the node's newest: the incarnation, its host, and how long ago it was opened.
+    pub(super) registered: Option<(Incarnation, String, Duration)>,
+}
+
+impl Holder {
+    /// The refusal that names it.
+    pub(super) fn refuse(&self, name: ParticipantName, claim: &Claim) -> Error {
+        let who = match (self.incarnation, &self.registered) {
+            (Some(holder), Some((incarnation, host, age))) if holder == *incarnation => {
+                format!("incarnation {holder} on {host}, opened {} ago", ago(*age))
+            }
+            (Some(holder), _) => format!("incarnation {holder}, which has not registered here"),
+            (None, Some((incarnation, host, age))) => format!(
+                "a program that does not tell its incarnation; the node's newest is {incarnation} on {host}, opened \
+                 {} ago",
+                ago(*age)
+            ),
+            (None, None) => "a program that has not registered here".into(),
+        };
+        let from = self.from.as_ref().map(|from| format!(", connected from {from}")).unwrap_or_default();
+        let message = format!(
+            "node {} is in use there by {who}{from}: stop it first; should both be meant to run, each needs a node name \
+             and a journal of its own",
+            claim.node
+        );
+        Error::new(ErrorKind::Refused, message).at(name)
+    }
+}
+
+/// For people, in the largest unit of which there are two.
+fn ago(age: Duration) -> String {
+    let seconds = age.as_secs();
+    let units = [(86_400, "days"), (3_600, "hours"), (60, "minutes")];
+    let unit = units.into_iter().find(|(unit, _)| seconds >= 2 * unit);
+    unit.map_or_else(|| format!("{seconds} seconds"), |(unit, word)| format!("{} {word}", seconds / unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_tells_its_incarnation() {
+        let claim = Claim { node: "n".parse().unwrap(), incarnation: Incarnation(0xa1) };
+        let name = connection_name("a23456789012345678901234".parse().unwrap(), &claim);
+        assert_eq!(name.len(), 59);
+        assert_eq!(incarnation_of(&name), Some(Incarnation(0xa1)));
+        for other in [UNCLAIMED, "handfast.00000000000000a1.0.0", "handfast.resolverx.00000000000000a1.a", ""] {
+            assert_eq!(incarnation_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_key_tells_its_parts_apart_and_stays_the_same() {
+        assert_ne!(key(&["ab", "c"]), key(&["a", "bc"]));
+        // Two versions of the program must meet at one lock.
+        assert_eq!(key(&["orders-1", "ledger"]), 16761861430204561503);
+    }
+
+    #[test]
+    fn ages_are_told_in_words() {
+        let told = [(3, "3 seconds"), (130, "2 minutes"), (7200, "2 hours"), (864_000, "10 days")];
+        for (seconds, text) in told {
+            assert_eq!(ago(Duration::from_secs(seconds)), text);
+        }
+    }
+}

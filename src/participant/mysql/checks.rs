@@ -1,0 +1,510 @@
+//! Every prerequisite of a MySQL or MariaDB database, one after the other, on a session of its own.
+//!
+//! The session is set up as the application's are, since the server may set a time limit for it. What the account may not
+//! see is a note that says so.
+
+use super::check_sql::grant_process;
+use super::error::{self, MyError, XA_FAILED, explain};
+use super::session::{AsyncPrepare, Connector, Product};
+use super::setup::numbers;
+use super::sql::{self, Sql};
+use super::waiting::{is_forbidden, waiters};
+use super::wire::Wire;
+use crate::error::{ErrorKind, Result};
+use crate::id::FORMAT_ID;
+use crate::participant::checkup::{self, OLD, message, too_short, unseen};
+use crate::participant::{Finding, Severity};
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Row};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+/// What the checks compare with.
+pub(super) struct Expected {
+    /// How long a transaction may take.
+    pub(super) deadline: Duration,
+    /// How long the resolver's connection may be idle.
+    pub(super) interval: Duration,
+    pub(super) allow_unsafe: bool,
+}
+
+/// The settings that the promise rests on, and what a new session is given, by name.
+pub(super) struct Settings(BTreeMap<String, String>);
+
+impl Settings {
+    /// Reads them on a session that nobody has changed anything of that counts here.
+    pub(super) async fn read(conn: &mut Conn) -> Result<Self, MyError> {
+        let mut all = BTreeMap::new();
+        // The session's own come last: they are the ones that hold.
+        for query in [Sql::SETTINGS, Sql::STATUS, Sql::SESSION] {
+            let rows: Vec<(String, String)> = conn.query(query).await?;
+            all.extend(rows.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)));
+        }
+        Ok(Self(all))
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    fn is(&self, name: &str, value: &str) -> bool {
+        self.text(name).is_some_and(|set| set.eq_ignore_ascii_case(value))
+    }
+
+    fn version(&self) -> &str {
+        self.text("version").unwrap_or_default()
+    }
+
+    pub(super) fn product(&self) -> Product {
+        Product::of(self.version())
+    }
+
+    /// What opening refuses, or warns of (D13).
+    pub(super) fn findings(&self, expected: &Expected) -> Vec<Finding> {
+        let mut all = vec![self.supported(), self.writable(), self.cluster()];
+        all.extend(self.durability(expected.allow_unsafe));
+        all.push(self.binlog_format());
+        if self.is("xa_detach_on_prepare", "OFF") {
+            let found = "xa_detach_on_prepare is OFF";
+            let why = "recovery has to end a dead program's session before its branch";
+            all.push(Finding::of(Severity::Note, "detach", found, why).cure("SET PERSIST xa_detach_on_prepare = ON"));
+        }
+        all
+    }
+
+    fn supported(&self) -> Finding {
+        let (product, version) = (self.product(), self.version());
+        let (needed, text) = match product {
+            Product::MySql => ((8, 0, 29), "8.0.29"),
+            Product::MariaDb => ((10, 5, 0), "10.5"),
+        };
+        if numbers(version) >= needed {
+            return Finding::good("version", format!("{} {version}", product.title()));
+        }
+        let found = format!("{} {text} or later is needed, this is {version}", product.title());
+        let why = "earlier ones lose prepared branches";
+        Finding::of(Severity::Failure, "version", found, why).cure("upgrade the server")
+    }
+
+    fn writable(&self) -> Finding {
+        match self.text("read_only") {
+            None | Some("OFF" | "0") => Finding::good("primary", "the server may be written to"),
+            Some(_) => {
+                let found = "the server is read-only (read_only)";
+                let why = "nothing can be written there, and nothing prepared";
+                Finding::of(Severity::Failure, "primary", found, why).cure("point the URL to the primary")
+            }
+        }
+    }
+
+    fn cluster(&self) -> Finding {
+        if !self.is("wsrep_on", "ON") {
+            return Finding::good("cluster", "no Galera cluster");
+        }
+        let found = "the server is a node of a Galera cluster (wsrep_on)";
+        Finding::of(Severity::Failure, "cluster", found, "it cannot keep a prepared branch")
+            .cure("use a server that is replicated by its binary log")
+    }
+
+    /// Each setting by which a server may forget what it has answered.
+    fn durability(&self, allow_unsafe: bool) -> Vec<Finding> {
+        let lost = "a crash of the server or its machine can lose what it has answered";
+        let breaks = |name: &'static str, needed: &str| {
+            let found = format!("{name} is {}, not {needed}", self.text(name).unwrap_or_default());
+            Finding::breaks_promise(name, allow_unsafe, found, lost)
+        };
+        let set = |name: &str, value: &str| match self.product() {
+            Product::MySql => format!("SET PERSIST {name} = {value}"),
+            Product::MariaDb => format!("SET GLOBAL {name} = {value}, and the same in the server's configuration"),
+        };
+        let restart =
+            |name: &str, value: &str| format!("{name} = {value} in the server's configuration, and restart it");
+        let mut all = Vec::new();
+
+        let name = "innodb_flush_log_at_trx_commit";
+        // MariaDB's 3 syncs as often as 1 does, and once more.
+        let is_synced = self.is(name, "1") || (self.product() == Product::MariaDb && self.is(name, "3"));
+        all.push(match is_synced {
+            true => Finding::good(name, "InnoDB's log is synced at each commit"),
+            false => breaks(name, "1").cure(set(name, "1")),
+        });
+        let name = "sync_binlog";
+        all.push(match (self.is("log_bin", "ON"), self.is(name, "1")) {
+            (false, _) => Finding::good(name, "no binary log"),
+            (true, true) => Finding::good(name, "the binary log is synced at each commit"),
+            (true, false) => breaks(name, "1").cure(set(name, "1")),
+        });
+        let name = "innodb_flush_method";
+        if self.text(name).is_some_and(|method| ["nosync", "littlesync"].contains(&&*method.to_ascii_lowercase())) {
+            all.push(breaks(name, "fsync or O_DIRECT").cure(restart(name, "fsync")));
+        }
+        if self.is("innodb_redo_log_enabled", "OFF") {
+            let found = "InnoDB's redo log is disabled";
+            let finding = Finding::breaks_promise("redo log", allow_unsafe, found, lost);
+            all.push(finding.cure("ALTER INSTANCE ENABLE INNODB REDO_LOG"));
+        }
+        let name = "innodb_doublewrite";
+        let weak = self.text(name).filter(|value| !["on", "1", "fast"].contains(&&*value.to_ascii_lowercase()));
+        all.push(match weak {
+            None => Finding::good(name, "InnoDB's pages are written twice"),
+            Some(value) => {
+                let why = "a page that a power loss cuts in two is lost, unless the file system writes it whole (ZFS)";
+                Finding::of(Severity::Warning, name, format!("{name} is {value}"), why).cure(restart(name, "ON"))
+            }
+        });
+        all
+    }
+
+    /// InnoDB refuses to write in READ COMMITTED, as the resolver does, when statements are logged.
+    fn binlog_format(&self) -> Finding {
+        let name = "binlog_format";
+        if !self.is("log_bin", "ON") || !self.is(name, "STATEMENT") {
+            return Finding::good(name, "rows are logged, or nothing is");
+        }
+        let why = "the server refuses what recovery writes (error 1665): branches would stay in doubt";
+        let cure = "SET GLOBAL binlog_format = 'ROW', and the same in the server's configuration";
+        Finding::of(Severity::Failure, name, "binlog_format is STATEMENT", why).cure(cure)
+    }
+
+    /// A time limit in a unit of so many milliseconds; zero is none.
+    fn limit(&self, name: &str, unit: f64) -> Option<Duration> {
+        let value: f64 = self.text(name)?.parse().ok()?;
+        Duration::try_from_secs_f64(value * unit / 1000.0).ok().filter(|limit| !limit.is_zero())
+    }
+
+    /// What ends a session, or what it is at, before Handfast would.
+    fn timeouts(&self, expected: &Expected) -> Vec<Finding> {
+        let Expected { deadline, interval, .. } = *expected;
+        let idle = format!(
+            "the server ends a session that is idle, and its branch with it, within the {deadline:?} that a transaction \
+             may take (transaction.timeout)"
+        );
+        let resolver =
+            format!("the server ends the resolver's session, which is idle for {interval:?}, and the pool's");
+        let slow = format!("the server ends a statement within the {deadline:?} that a transaction may take");
+        let (warning, note) = (Severity::Warning, Severity::Note);
+        let limits = [
+            ("wait_timeout", 1000.0, deadline, warning, &idle),
+            ("wait_timeout", 1000.0, interval, note, &resolver),
+            ("idle_transaction_timeout", 1000.0, deadline, warning, &idle),
+            ("idle_write_transaction_timeout", 1000.0, deadline, warning, &idle),
+            ("max_statement_time", 1000.0, deadline, note, &slow),
+            ("max_execution_time", 1.0, deadline, note, &slow),
+        ];
+        let mut all: Vec<Finding> = Vec::new();
+        for (name, unit, needed, severity, why) in limits {
+            let Some(limit) = too_short(self.limit(name, unit), needed) else { continue };
+            let found = format!("{name} is {limit:?}");
+            if all.iter().any(|other| other.found == found) {
+                continue;
+            }
+            let value = needed.saturating_add(needed).as_millis() as f64 / unit;
+            let cure = format!("SET GLOBAL {name} = {value:.0}");
+            all.push(Finding::of(severity, "timeouts", found, why.as_str()).cure(cure));
+        }
+        if all.is_empty() {
+            all.push(Finding::good("timeouts", "no timeout of the server comes before Handfast's own"));
+        }
+        all
+    }
+
+    /// Whether what is answered is on another server as well, as far as this account may see.
+    fn replication(&self) -> Finding {
+        let check = "replication";
+        let waits = ["rpl_semi_sync_source_enabled", "rpl_semi_sync_master_enabled"].iter().any(|on| self.is(on, "ON"));
+        match (self.is("log_bin", "ON"), waits, self.text("slaves_connected")) {
+            (false, ..) => Finding::good(check, "no binary log, so no replica"),
+            (_, true, _) => Finding::good(check, "commits wait for a replica (semi-synchronous)"),
+            (_, _, Some("0")) => Finding::good(check, "no replica is connected"),
+            (_, _, replicas) => {
+                let (severity, found) = match replicas {
+                    Some(replicas) => {
+                        (Severity::Warning, format!("{replicas} replica(s) connected, none semi-synchronous"))
+                    }
+                    None => {
+                        (Severity::Note, "whether replicas are connected is not shown; none is semi-synchronous".into())
+                    }
+                };
+                let why = "after a failover, a prepared branch or a commit that was answered may be missing";
+                Finding::of(severity, check, found, why)
+                    .cure("semi-synchronous replication, or never promote a replica that has not received everything")
+            }
+        }
+    }
+}
+
+/// Reads the settings of a new session.
+struct Reading<'a>(&'a Connector);
+
+impl AsyncPrepare<Settings> for Reading<'_> {
+    async fn run(self, wire: &mut Wire) -> Result<Settings> {
+        let read = Settings::read(wire.conn()).await;
+        let settings = read.map_err(|error| explain(self.0.name, "cannot read the settings", error))?;
+        self.0.learn(settings.version());
+        Ok(settings)
+    }
+}
+
+/// All the checks of a database.
+pub(super) struct Checkup<'a> {
+    pub(super) connector: &'a Connector,
+    pub(super) sql: &'a Sql,
+    pub(super) expected: &'a Expected,
+    /// How long one statement may take.
+    pub(super) limit: Duration,
+}
+
+impl Checkup<'_> {
+    /// Runs them all.
+    pub(super) async fn run(&self) -> Result<Vec<Finding>> {
+        let (mut wire, settings) = self.connector.connect(Reading(self.connector)).await?;
+        let all = self.all(wire.conn(), &settings).await;
+        if all.is_err() {
+            wire.sever();
+        }
+        all
+    }
+
+    async fn all(&self, conn: &mut Conn, settings: &Settings) -> Result<Vec<Finding>> {
+        let product = settings.product();
+        let mut all = settings.findings(self.expected);
+        all.extend(settings.timeouts(self.expected));
+        all.push(settings.replication());
+        let account: Option<String> =
+            self.ask("cannot ask for the account", conn.query_first(Sql::CURRENT_USER)).await?;
+        let account = sql::account_of(&account.unwrap_or_default());
+        all.push(Finding::good("role", format!("account {account}, database {}", self.sql.database)));
+        self.ask("cannot set up the session", conn.query_drop(Sql::control_session(self.limit))).await?;
+        if product == Product::MySql {
+            self.add(&mut all, "privileges", self.may_recover(conn, &account).await)?;
+        }
+        let (exist, tables) = self.tables(conn).await?;
+        all.extend(tables);
+        if exist {
+            self.add(&mut all, "rights", self.rights(conn, &account).await)?;
+        }
+        all.push(checkup::witness(self.sql.witness_on));
+        let may_list = !failed(&all, &["privileges"]);
+        if may_list {
+            self.add(&mut all, "prepared branches", self.prepared(conn, product, &account).await)?;
+        }
+        self.add(&mut all, "who waits", self.waiting(conn, product, &account).await)?;
+        self.add(&mut all, "other tables", self.engines(conn).await)?;
+        self.add(&mut all, "clock", self.clock(conn).await)?;
+        if failed(&all, &["version", "primary", "cluster", "privileges", "rights"]) {
+            all.push(Finding::of(
+                Severity::Note,
+                "probe",
+                "no branch was prepared",
+                "it would fail for what is said above",
+            ));
+        } else {
+            let probed = self.probe(conn, product, exist).await;
+            self.add(&mut all, "probe", probed)?;
+        }
+        Ok(all)
+    }
+
+    /// Bounds a question in time.
+    pub(super) async fn ask<T>(&self, doing: &str, answer: impl Future<Output = Result<T, MyError>>) -> Result<T> {
+        let late = |_| self.connector.unavailable(format!("{doing}: no answer within {:?}", self.limit));
+        let answer = tokio::time::timeout(self.limit, answer).await.map_err(late)?;
+        answer.map_err(|error| explain(self.connector.name, doing, error))
+    }
+
+    /// Adds what a check found; one that was refused is no reason to give up the others, a lost connection is.
+    fn add(&self, all: &mut Vec<Finding>, check: &'static str, found: Result<Vec<Finding>>) -> Result<()> {
+        match found {
+            Ok(found) => all.extend(found),
+            Err(error) if error.kind() == ErrorKind::Unavailable => return Err(error),
+            Err(error) => all.push(unseen(check, message(&error))),
+        }
+        Ok(())
+    }
+
+    /// Without the privilege everything works until the first crash (D29).
+    async fn may_recover(&self, conn: &mut Conn, account: &str) -> Result<Vec<Finding>> {
+        let answer = async { Ok(conn.query_drop(Sql::LIST_MYSQL).await) };
+        match self.ask("cannot list the prepared branches", answer).await? {
+            Ok(()) => Ok(vec![Finding::good("privileges", "the account may see prepared branches (XA_RECOVER_ADMIN)")]),
+            Err(error) if error::code(&error) == Some(XA_FAILED) => {
+                let found = "the account may not see prepared branches (XA RECOVER)";
+                let why = "everything works until the first crash; then nothing can be recovered";
+                let finding = Finding::of(Severity::Failure, "privileges", found, why);
+                Ok(vec![finding.cure(format!("{};", sql::grant_recover(account)))])
+            }
+            Err(error) => Err(explain(self.connector.name, "cannot list the prepared branches", error)),
+        }
+    }
+
+    /// Whether the tables are there, and as `handfast init` makes them.
+    async fn tables(&self, conn: &mut Conn) -> Result<(bool, Vec<Finding>)> {
+        let doing = "cannot look at Handfast's tables";
+        let engines: Vec<(String, Option<String>)> = self.ask(doing, conn.query(self.sql.tables())).await?;
+        let schema = &self.sql.schema;
+        if engines.len() < 2 {
+            let found = format!("Handfast's tables are missing in database {schema}, or this account may not see them");
+            let why = "opening creates them if the account may";
+            return Ok((false, vec![Finding::of(Severity::Warning, "tables", found, why).cure("handfast init")]));
+        }
+        let mut all = Vec::new();
+        for (table, engine) in engines {
+            let engine = engine.unwrap_or_else(|| "none".into());
+            if !engine.eq_ignore_ascii_case("InnoDB") {
+                let found = format!("table {schema}.{table} has the engine {engine}");
+                let why = "what is written there is no part of the branch, and so proves nothing";
+                let cure = format!("ALTER TABLE `{schema}`.`{table}` ENGINE=InnoDB");
+                all.push(Finding::of(Severity::Failure, "tables", found, why).cure(cure));
+            }
+        }
+        let columns: Vec<(String, String, Option<String>)> =
+            self.ask(doing, conn.query(self.sql.table_columns())).await?;
+        for (table, columns, key) in columns {
+            let (expected_columns, expected_key) = Sql::columns(&table);
+            if key.as_deref() != Some(expected_key) {
+                let found = format!("{schema}.{table} has the primary key ({})", key.unwrap_or_default());
+                let why = "the key is the referee between a branch and recovery";
+                let cure = format!("ALTER TABLE `{schema}`.`{table}` ADD PRIMARY KEY ({expected_key})");
+                all.push(Finding::of(Severity::Failure, "tables", found, why).cure(cure));
+            }
+            if columns != expected_columns {
+                let found = format!("{schema}.{table} has the columns {columns}");
+                let why = format!("`handfast init` makes {expected_columns}");
+                all.push(
+                    Finding::of(Severity::Warning, "tables", found, why).cure("compare with `handfast init --print`"),
+                );
+            }
+        }
+        if all.is_empty() {
+            all.push(Finding::good("tables", format!("both tables are in database {schema}, in InnoDB")));
+        }
+        Ok((true, all))
+    }
+
+    async fn rights(&self, conn: &mut Conn, account: &str) -> Result<Vec<Finding>> {
+        let [begin, insert, delete, roll_back] = self.sql.try_rights();
+        let [register, unregister] = self.sql.try_registry_rights();
+        let mut answer = Ok(());
+        for statement in [begin, insert, delete, register, unregister] {
+            answer = self.ask("the account lacks rights on Handfast's tables", conn.query_drop(statement)).await;
+            if answer.is_err() {
+                break;
+            }
+        }
+        if answer.as_ref().err().is_none_or(|error| error.kind() != ErrorKind::Unavailable) {
+            self.ask("cannot roll back", conn.query_drop(roll_back)).await?;
+        }
+        match answer {
+            Ok(()) => Ok(vec![Finding::good("rights", "the account may use both tables")]),
+            Err(error) if error.kind() == ErrorKind::Setup => {
+                let why = "a branch could not leave its proof, or recovery not read it";
+                let finding = Finding::of(Severity::Failure, "rights", message(&error), why);
+                Ok(vec![finding.cure(self.sql.grants(account).trim_end())])
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What is prepared for long (D24), as far as the account may see since when.
+    async fn prepared(&self, conn: &mut Conn, product: Product, account: &str) -> Result<Vec<Finding>> {
+        let check = "prepared branches";
+        let rows: Vec<Row> = self.ask("cannot list the prepared branches", conn.query(product.list())).await?;
+        let count = rows.len();
+        if count == 0 {
+            return Ok(vec![Finding::good(check, "none on the server")]);
+        }
+        let formats = rows.iter().filter_map(|row| super::xid(row, product)).map(|(format, ..)| format);
+        let mut all: Vec<_> = formats.max().and_then(|highest| high_format(product, highest)).into_iter().collect();
+        all.push(self.since_when(conn, count, account).await?);
+        Ok(all)
+    }
+
+    async fn since_when(&self, conn: &mut Conn, count: usize, account: &str) -> Result<Finding> {
+        let check = "prepared branches";
+        let answer = async { Ok(conn.query::<u64, _>(Sql::DETACHED).await) };
+        let ages = match self.ask("cannot ask since when branches are prepared", answer).await? {
+            Ok(ages) => ages,
+            Err(error) if is_forbidden(&error) => {
+                let found = format!("{count} on the server; since when, this account may not see");
+                let why = "one that is prepared for hours holds locks, and old versions of rows";
+                let finding = Finding::of(Severity::Note, check, found, why);
+                return Ok(finding.cure(format!("{}; or look at `handfast list`", grant_process(account))));
+            }
+            Err(error) => {
+                return Err(explain(self.connector.name, "cannot ask since when branches are prepared", error));
+            }
+        };
+        let old: Vec<_> = ages.into_iter().map(Duration::from_secs).filter(|age| *age >= OLD).collect();
+        let Some(oldest) = old.iter().max() else {
+            let found = format!("{count} on the server, none seen that is prepared for longer than an hour");
+            return Ok(Finding::good(check, found));
+        };
+        let found = format!("{} prepared for more than an hour, up to {}", old.len(), checkup::age(*oldest));
+        let why = "they hold locks, and keep old versions of rows from being removed";
+        let cure = "`handfast list` tells whose they are; `handfast recover` ends this program's. Of others, ask their \
+                    owners first, then XA ROLLBACK or XA COMMIT";
+        Ok(Finding::of(Severity::Warning, check, found, why).cure(cure))
+    }
+
+    /// Whether this account could see who waits for a prepared branch.
+    async fn waiting(&self, conn: &mut Conn, product: Product, account: &str) -> Result<Vec<Finding>> {
+        let answer = async { Ok(waiters(conn, product).await) };
+        match self.ask("cannot ask who waits for prepared branches", answer).await? {
+            Ok(waiters) if waiters.is_empty() => {
+                Ok(vec![Finding::good("who waits", "nobody seen who waits for a prepared branch")])
+            }
+            Ok(waiters) => {
+                let found = format!("{} wait for a prepared branch: {}", waiters.len(), checkup::some(&waiters));
+                let why = "they go on when it ends";
+                Ok(vec![Finding::of(Severity::Note, "who waits", found, why).cure("handfast list")])
+            }
+            Err(error) if is_forbidden(&error) => {
+                let found = "this account may not see it";
+                let why = "`handfast list` cannot show it; nothing else depends on it";
+                let mut cure = grant_process(account);
+                if product == Product::MySql {
+                    cure += &format!("; GRANT SELECT ON performance_schema.* TO {account}");
+                }
+                Ok(vec![Finding::of(Severity::Note, "who waits", found, why).cure(cure)])
+            }
+            Err(error) => Err(explain(self.connector.name, "cannot ask who waits for prepared branches", error)),
+        }
+    }
+
+    /// Tables whose rows stay when a branch rolls back.
+    async fn engines(&self, conn: &mut Conn) -> Result<Vec<Finding>> {
+        let tables: Vec<(String, String)> =
+            self.ask("cannot look at the tables", conn.query(self.sql.other_engines())).await?;
+        if tables.is_empty() {
+            return Ok(vec![Finding::good("other tables", "every table seen has an engine that can be prepared")]);
+        }
+        let names: Vec<_> = tables.iter().map(|(table, engine)| format!("{table} ({engine})")).collect();
+        let found = format!("{} table(s) that cannot be rolled back: {}", names.len(), checkup::some(&names));
+        let why = "what a transaction writes there stays when it rolls back, or is lost when it commits";
+        let cure = "ALTER TABLE .. ENGINE=InnoDB for those that transactions over two databases write";
+        Ok(vec![Finding::of(Severity::Warning, "other tables", found, why).cure(cure)])
+    }
+
+    async fn clock(&self, conn: &mut Conn) -> Result<Vec<Finding>> {
+        let before = SystemTime::now();
+        let seconds: Option<String> = self.ask("cannot ask for the time", conn.query_first(Sql::CLOCK)).await?;
+        let after = SystemTime::now();
+        Ok(vec![match seconds.and_then(|seconds| seconds.parse().ok()) {
+            Some(seconds) => checkup::clocks(seconds, before, after),
+            None => unseen("clock", "the server gave no time"),
+        }])
+    }
+}
+
+/// MySQL loses prepared branches in a crash when its binary log has such XIDs (bug 120125).
+fn high_format(product: Product, highest: i64) -> Option<Finding> {
+    (product == Product::MySql && highest > i64::from(FORMAT_ID)).then(|| {
+        let found = format!("another program's branch has the formatID {highest}");
+        let why = "with such ids in its binary log, MySQL loses others' prepared branches in a crash";
+        Finding::of(Severity::Warning, "formatID", found, why).cure("move that program to another server")
+    })
+}
+
+fn failed(all: &[Finding], checks: &[&str]) -> bool {
+    all.iter().any(|one| one.severity == Severity::Failure && checks.contains(&one.check))
+}

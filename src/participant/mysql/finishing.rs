@@ -1,0 +1,333 @@
+//! Branches finished from outside, one or many, and what a positive answer to that is worth.
+//!
+//! MariaDB: an ending session first lets the branch go in the server, then frees its named locks, then lets the branch
+//! go in InnoDB. An XA COMMIT or XA ROLLBACK that comes in between is answered *OK* and does nothing: the branch is on
+//! no list then, and keeps its locks until the server restarts (seen on 10.11.19). So the name is waited for, and then
+//! a little longer, since nothing that an ordinary account may see tells of the last step. Whoever has the name for
+//! longer is not about to end. A name of another incarnation that was free once is free for ever.
+//!
+//! And after a reset by somebody else's pool an *OK* is a lie as well (D02). So there the witness has the last word: after
+//! a commit it has to be visible, after a rollback nobody may hold its place.
+
+use super::control::{Control, await_end, holder, kill};
+use super::error::{self, MyError, XA_UNKNOWN, explain};
+use super::session::Product;
+use super::sql::Sql;
+use super::{Mysql, is_lock_timeout, sighted};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{BranchId, Incarnation, SessionName};
+use crate::participant::witness::evidence;
+use crate::participant::{Answer, Evidence, Hear, Sighted};
+use crate::protocol::{Finish, Resolution};
+use mysql_async::prelude::{FromRow, Queryable};
+use mysql_async::{Conn, QueryResult, Row, TextProtocol};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a session is given to end: both servers count in whole seconds.
+const AWAIT_END: Duration = Duration::from_secs(1);
+
+/// How long a session takes to let go of its branch after its name is free: microseconds, unless the server's threads
+/// wait for a processor.
+pub(super) const LET_GO: Duration = Duration::from_millis(50);
+
+/// So many branches are finished by one text: enough to hide the network, few enough for one time limit.
+const WINDOW: usize = 32;
+
+pub(super) fn statement(branch: &BranchId, resolution: Resolution) -> String {
+    match resolution {
+        Resolution::Commit => Sql::commit(branch),
+        Resolution::RollBack => Sql::roll_back(branch),
+    }
+}
+
+/// A session's name, or with no slot all of an incarnation under a number.
+type Name = (Incarnation, u16, Option<u32>);
+
+fn name(session: SessionName) -> Name {
+    (session.incarnation, session.participant, Some(session.slot))
+}
+
+/// Names of dead sessions that have let go of all they held. What is forgotten is waited for once more.
+#[derive(Debug, Default)]
+pub(super) struct Freed(Mutex<BTreeSet<Name>>);
+
+impl Freed {
+    /// How many are remembered.
+    const MOST: usize = 10_000;
+
+    fn contains(&self, (incarnation, participant, slot): Name) -> bool {
+        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        [None, slot].into_iter().any(|slot| names.contains(&(incarnation, participant, slot)))
+    }
+
+    fn extend(&self, more: impl Iterator<Item = Name>) {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.len() >= Self::MOST {
+            names.clear();
+        }
+        names.extend(more.take(Self::MOST));
+    }
+}
+
+impl Control {
+    fn product(&self) -> Product {
+        self.connector.product.get().copied().unwrap_or(Product::MariaDb)
+    }
+
+    /// After these names were seen free: waits until their sessions have let go, and remembers those that nobody will go
+    /// by again, which are other incarnations'.
+    pub(super) async fn remember_free(&self, names: impl Iterator<Item = Name>) {
+        let fresh: Vec<Name> = names.filter(|name| !self.freed.contains(*name)).collect();
+        if fresh.is_empty() || self.product() == Product::MySql {
+            return;
+        }
+        tokio::time::sleep(LET_GO).await;
+        if let Some(ours) = self.claimed() {
+            self.freed.extend(fresh.into_iter().filter(|(incarnation, ..)| *incarnation != ours.incarnation));
+        }
+    }
+
+    /// Finishes a prepared branch, and ends the session that holds it, if one does.
+    ///
+    /// On MariaDB, and on MySQL without `xa_detach_on_prepare`, a branch is unknown to everybody else while the session
+    /// that prepared it lives; one whose network broke may live for hours (D26).
+    ///
+    /// Whoever has the session's name may be a new session of the same slot, and the branch free, or finished by its
+    /// coordinator a moment ago. The holder is killed only if the branch is still listed and still unknown to us after
+    /// the holder was looked up: then it is the one that prepared it, since a session keeps its name to its end.
+    async fn finish(&self, conn: &mut Conn, statement: &str, branch: &BranchId) -> Result<(), MyError> {
+        let (session, product) = (branch.session(), self.product());
+        let may_hold = product == Product::MariaDb && !self.freed.contains(name(session));
+        if may_hold && is_listed(conn, branch, product).await? && await_end(conn, session, AWAIT_END).await? {
+            self.remember_free([name(session)].into_iter()).await;
+        }
+        let answer = conn.query_drop(statement).await;
+        if !is_unknown(&answer) {
+            return answer;
+        }
+        let Some(holder) = holder(conn, session).await? else { return answer };
+        let answer = conn.query_drop(statement).await;
+        if !is_unknown(&answer) || !is_listed(conn, branch, product).await? {
+            return answer;
+        }
+        tracing::info!(%session, "a session that nobody uses any more holds a prepared branch: it is ended");
+        kill(conn, holder, session, AWAIT_END).await?;
+        tokio::time::sleep(LET_GO).await;
+        conn.query_drop(statement).await
+    }
+
+    /// How many of these branches, from the first on, no living session can hold.
+    async fn unheld(&self, conn: &mut Conn, window: &[(BranchId, Resolution)]) -> Result<usize, MyError> {
+        let unknown = window.iter().map(|(branch, _)| branch.session()).filter(|one| !self.freed.contains(name(*one)));
+        let unknown: BTreeSet<SessionName> = unknown.collect();
+        if unknown.is_empty() || self.product() == Product::MySql {
+            return Ok(window.len());
+        }
+        let row = conn.query_first::<Row, _>(Sql::session_holders(unknown.iter())).await?;
+        let holds = |place: usize| row.as_ref().and_then(|row| row.get_opt::<Option<u64>, _>(place)?.ok());
+        let free = |(place, session): (usize, &SessionName)| (holds(place) == Some(None)).then_some(*session);
+        let free: BTreeSet<SessionName> = unknown.iter().enumerate().filter_map(free).collect();
+        self.remember_free(free.iter().copied().map(name)).await;
+        let may_be_held = |(branch, _): &(BranchId, Resolution)| {
+            let session = branch.session();
+            unknown.contains(&session) && !free.contains(&session)
+        };
+        Ok(window.iter().position(may_be_held).unwrap_or(window.len()))
+    }
+}
+
+impl Mysql {
+    /// Finishes a branch from outside: only the server's positive answer counts, and MariaDB's with its proof.
+    pub(super) async fn finish(&self, branch: &BranchId, resolution: Resolution) -> Answer<Finish> {
+        let statement = statement(branch, resolution);
+        let doing = format!("{statement} was not answered positively");
+        let work = async {
+            let mut held = self.control.take().await?;
+            let answer = self.control.finish(held.conn(), &statement, branch).await;
+            held.keep(&answer);
+            answer.map_err(|error| explain(self.name(), &doing, error))
+        };
+        if let Err(cause) = self.control.within(&doing, work).await {
+            return Answer::because(Finish::Unknown, cause);
+        }
+        let Some(proof) = self.proof(branch, resolution) else { return Answer::good(Finish::Done) };
+        let work = async {
+            let mut held = self.control.take().await?;
+            let answer = held.conn().query(proof).await;
+            held.keep(&answer);
+            Ok(self.proven(branch, resolution, answer))
+        };
+        self.control.within(&doing, work).await.unwrap_or_else(|cause| Answer::because(Finish::Unknown, cause))
+    }
+
+    /// The query whose answer proves that a branch was finished, where the server's OK does not.
+    fn proof(&self, branch: &BranchId, resolution: Resolution) -> Option<String> {
+        let query = match resolution {
+            Resolution::Commit => self.sql.evidence(branch),
+            Resolution::RollBack => self.sql.try_lock(branch),
+        };
+        (self.is_mariadb() && self.sql.witness_on).then_some(query)
+    }
+
+    fn proven(
+        &self,
+        branch: &BranchId,
+        resolution: Resolution,
+        answer: Result<Vec<String>, MyError>,
+    ) -> Answer<Finish> {
+        // Of this branch alone: the participant is there and answers.
+        let lie = |what: &str| {
+            let message = format!("{} was answered positively, but {what}", statement(branch, resolution));
+            Answer::because(Finish::Unknown, Error::new(ErrorKind::InDoubt, message).at(self.name()))
+        };
+        let kinds = match (answer, resolution) {
+            (Ok(_), Resolution::RollBack) => return Answer::good(Finish::Done),
+            (Err(error), Resolution::RollBack) if is_lock_timeout(&error) => {
+                return lie("somebody still holds the place of its witness");
+            }
+            (Ok(kinds), Resolution::Commit) => kinds,
+            (Err(error), _) => {
+                return Answer::because(Finish::Unknown, explain(self.name(), "cannot ask for the witness", error));
+            }
+        };
+        match evidence(kinds.first().map(String::as_str)) {
+            Ok(Evidence::Committed | Evidence::CommittedAlone) => Answer::good(Finish::Done),
+            Ok(_) => lie("its witness is not there"),
+            Err(cause) => Answer::because(Finish::Unknown, cause.at(self.name())),
+        }
+    }
+
+    /// Several by one text, as far as no living session is in the way; that one's branch is finished by itself.
+    pub(super) async fn do_finish_all(&self, work: &[(BranchId, Resolution)], hear: Hear<'_>) {
+        let mut next = 0;
+        while next < work.len() {
+            let window = &work[next..work.len().min(next + WINDOW)];
+            let told = AtomicUsize::new(0);
+            let came = self.finish_window(window, &told, &|place, answer| hear(next + place, answer)).await;
+            next += told.into_inner();
+            match came {
+                Came::Through => {}
+                Came::Lost => return,
+                Came::Alone => {
+                    let (branch, resolution) = &work[next];
+                    let answer = self.finish(branch, *resolution).await;
+                    let is_lost = answer.is_lost();
+                    hear(next, answer);
+                    if is_lost {
+                        return;
+                    }
+                    next += 1;
+                }
+            }
+        }
+    }
+
+    async fn finish_window(&self, window: &[(BranchId, Resolution)], told: &AtomicUsize, hear: Hear<'_>) -> Came {
+        let doing = "finishing prepared branches was not answered";
+        let sent = AtomicUsize::new(0);
+        let work = async {
+            let mut held = self.control.take().await?;
+            let answer = self.send_window(held.conn(), window, &sent, told, hear).await;
+            held.keep(&answer);
+            answer.map_err(|error| explain(self.name(), doing, error))
+        };
+        let cause = match self.control.within(doing, work).await {
+            Ok(came) => return came,
+            Err(cause) => cause,
+        };
+        let (first, sent) = (told.load(Ordering::Relaxed), sent.into_inner());
+        if sent == 0 {
+            hear(first, Answer::because(Finish::Unknown, cause));
+            return Came::Lost;
+        }
+        let said = cause.chain();
+        for place in first..sent {
+            let lost = Error::new(ErrorKind::Unavailable, said.clone()).at(self.name());
+            hear(place, Answer::because(Finish::Unknown, lost));
+        }
+        Came::Lost
+    }
+
+    /// Sends one text. The server stops at the first statement that it refuses: those in front of it are done, it and
+    /// those behind it are not.
+    async fn send_window(
+        &self,
+        conn: &mut Conn,
+        window: &[(BranchId, Resolution)],
+        sent: &AtomicUsize,
+        told: &AtomicUsize,
+        hear: Hear<'_>,
+    ) -> Result<Came, MyError> {
+        let unheld = self.control.unheld(conn, window).await?;
+        if unheld == 0 {
+            return Ok(Came::Alone);
+        }
+        let window = &window[..unheld];
+        let steps = window.iter().flat_map(|(branch, resolution)| {
+            [Some(statement(branch, *resolution)), self.proof(branch, *resolution)].into_iter().flatten()
+        });
+        let text = steps.collect::<Vec<_>>().join("; ");
+        sent.store(unheld, Ordering::Relaxed);
+        let mut answers = match conn.query_iter(text).await {
+            Err(error) if is_refusal(&error) => return Ok(Came::Alone),
+            answers => answers?,
+        };
+        for (branch, resolution) in window {
+            if next::<Row>(&mut answers).await?.is_err() {
+                return Ok(Came::Alone);
+            }
+            let (mut answer, mut goes_on) = (Answer::good(Finish::Done), true);
+            if self.proof(branch, *resolution).is_some() {
+                let proof = next::<String>(&mut answers).await?;
+                goes_on = proof.is_ok();
+                answer = self.proven(branch, *resolution, proof);
+            }
+            hear(told.fetch_add(1, Ordering::Relaxed), answer);
+            if !goes_on {
+                break;
+            }
+        }
+        Ok(Came::Through)
+    }
+}
+
+/// How a window was dealt with, as far as was told.
+enum Came {
+    /// What was not told was not done: it comes next.
+    Through,
+    /// The next one needs a closer look.
+    Alone,
+    /// The connection is lost: nothing comes next.
+    Lost,
+}
+
+/// Whether the server refused a statement, on a session that lives on.
+fn is_refusal(error: &MyError) -> bool {
+    error::code(error).is_some_and(|code| !error::ends_session(code))
+}
+
+/// The next answer of a text: rows, or the refusal at which the server stopped.
+async fn next<T: FromRow + Send + 'static>(
+    answers: &mut QueryResult<'_, '_, TextProtocol>,
+) -> Result<Result<Vec<T>, MyError>, MyError> {
+    // A statement that was refused announces no columns either, and `collect` then has the refusal.
+    let announced = answers.columns().is_some();
+    match answers.collect::<T>().await {
+        Ok(rows) if announced => Ok(Ok(rows)),
+        Ok(_) => Err(MyError::Other("the server's answer is not one to what was asked".into())),
+        Err(error) if is_refusal(&error) => Ok(Err(error)),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_unknown(answer: &Result<(), MyError>) -> bool {
+    answer.as_ref().is_err_and(|error| error::code(error) == Some(XA_UNKNOWN))
+}
+
+async fn is_listed(conn: &mut Conn, branch: &BranchId, product: Product) -> Result<bool, MyError> {
+    let rows = conn.query::<Row, _>(product.list()).await?;
+    Ok(rows.iter().any(|row| sighted(row, product) == Sighted::Ours(*branch)))
+}

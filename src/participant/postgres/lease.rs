@@ -1,0 +1,110 @@
+//! The lease on a PostgreSQL database: an advisory lock of the resolver's session.
+//!
+//! Advisory locks are per database. A session's lock lives as long as the session.
+//! <https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS>
+
+use super::error::{PgError, explain, is_of};
+use super::sql::Sql;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Incarnation, ParticipantName};
+use crate::participant::Claim;
+use crate::participant::lease::{Holder, connection_name, incarnation_of, key};
+use std::time::Duration;
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+
+/// How often the lock is asked for before its holder is taken for one who stays.
+const ATTEMPTS: usize = 3;
+
+/// A claim on a participant, and how it is made good on a new session.
+pub(super) struct Lease<'a> {
+    pub(super) name: ParticipantName,
+    pub(super) claim: Claim,
+    pub(super) sql: &'a Sql,
+    /// How long an earlier session is given to end.
+    pub(super) wait: Duration,
+}
+
+/// A session that has the lock.
+struct Session {
+    pid: i32,
+    application_name: Option<String>,
+    address: Option<String>,
+}
+
+impl Lease<'_> {
+    fn key(&self) -> u64 {
+        key(&[&self.claim.node.to_string(), &self.name.to_string()])
+    }
+
+    /// Takes the lock for this session, from an earlier session of the same incarnation if need be.
+    pub(super) async fn take(&self, client: &Client) -> Result<()> {
+        let failed = |error| explain(self.name, "cannot take the node's lease", error);
+        let mut rival = None;
+        for _ in 0..ATTEMPTS {
+            if self.try_take(client).await.map_err(failed)? {
+                return Ok(());
+            }
+            // Who has it may be gone by now.
+            let Some(holder) = self.holder(client).await.map_err(failed)? else { continue };
+            let ours = connection_name(self.name, &self.claim);
+            if holder.application_name.as_ref() == Some(&ours) {
+                tracing::info!(participant = %self.name, "an earlier connection of this program is ended for its lease");
+                self.end(client, holder.pid, &ours).await.map_err(failed)?;
+            } else if self.wait(client).await.map_err(failed)? {
+                return Ok(());
+            } else {
+                rival = Some(holder);
+            }
+        }
+        let Some(rival) = rival else {
+            let message = "an earlier connection of this program was told to end and has not";
+            return Err(Error::new(ErrorKind::Unavailable, message).at(self.name));
+        };
+        Err(self.describe(client, rival).await.refuse(self.name, &self.claim))
+    }
+
+    async fn try_take(&self, client: &Client) -> Result<bool, PgError> {
+        client.query_typed_one(&Sql::take_lease(self.key()), &[]).await?.try_get(0)
+    }
+
+    /// Waits for the lock as long as the session waits for any: a program that was killed a moment ago holds it until its
+    /// server has noticed.
+    async fn wait(&self, client: &Client) -> Result<bool, PgError> {
+        match client.query_typed(&Sql::wait_for_lease(self.key()), &[]).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_of(&error, &SqlState::LOCK_NOT_AVAILABLE) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether this very session has the lock: through a pooler that hands sessions around it may be another's.
+    pub(super) async fn is_held(&self, client: &Client) -> Result<bool, PgError> {
+        client.query_typed_one(&Sql::lease_is_held(self.key()), &[]).await?.try_get(0)
+    }
+
+    async fn holder(&self, client: &Client) -> Result<Option<Session>, PgError> {
+        let Some(row) = client.query_typed_opt(&Sql::lease_holder(self.key()), &[]).await? else { return Ok(None) };
+        Ok(Some(Session { pid: row.try_get(0)?, application_name: row.try_get(1)?, address: row.try_get(2)? }))
+    }
+
+    async fn end(&self, client: &Client, pid: i32, name: &str) -> Result<(), PgError> {
+        let wait = i64::try_from(self.wait.as_millis()).unwrap_or(i64::MAX);
+        let session = [(&pid as _, Type::INT4), (&name as _, Type::TEXT), (&wait as _, Type::INT8)];
+        client.query_typed(Sql::END_PREDECESSOR, &session).await.map(drop)
+    }
+
+    /// What else is known of the holder: nothing, where the table is missing or may not be read.
+    async fn describe(&self, client: &Client, holder: Session) -> Holder {
+        let incarnation = holder.application_name.as_deref().and_then(incarnation_of);
+        let newest = async {
+            let (node, wanted) = (self.claim.node.to_string(), incarnation.map_or(0, Incarnation::to_sql));
+            let of = [(&node as _, Type::TEXT), (&wanted as _, Type::INT8)];
+            let row = client.query_typed_opt(&self.sql.newest(), &of).await.ok()??;
+            let age = Duration::try_from_secs_f64(row.try_get::<_, f64>(2).ok()?.max(0.0)).ok()?;
+            Some((Incarnation::from_sql(row.try_get(0).ok()?), row.try_get(1).ok()?, age))
+        };
+        Holder { incarnation, from: holder.address, registered: newest.await }
+    }
+}
