@@ -10,6 +10,7 @@ pub(crate) mod pump;
 mod vet;
 
 pub(crate) use found::Found;
+pub(crate) use lease::Taking;
 pub(crate) use live::{Live, Standing};
 pub(crate) use member::Member;
 pub(crate) use pump::{Enlisted, Job, Verdict};

@@ -1,14 +1,15 @@
 //! The leases of a running bridge: confirmed again and again, and taken back when they are lost.
 //!
-//! While one is lost, somebody else may have it, and settle what is prepared there. So nothing with a branch there is
-//! decided: the pump holds its last vote back until the lease is regained, or the deadline aborts it. A server does not
-//! tell that it has forgotten a session; what is found out within `recovery.lease_interval` narrows the race of a copied
-//! journal, and cannot close it.
+//! While one is lost, somebody else may have it, and settle what is prepared there; regained, it does not tell whether
+//! somebody did. So no branch begins there until it is held, each remembers which [`Taking`] it began under, and a
+//! transaction is decided only while all of these are still in force. A server does not tell that it has forgotten a
+//! session; what is found out within `recovery.lease_interval` narrows the race of a copied journal, and cannot close it.
 
 use super::{Engine, Member, jittered};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::ParticipantName;
 use futures_util::future::join_all;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
@@ -18,8 +19,17 @@ use tokio::time::{sleep, timeout};
 pub(super) struct Lease {
     /// Why it is not held, and whether somebody else was seen to hold it.
     lost: Mutex<Option<(ErrorKind, String)>>,
+    /// How often it was found to be lost.
+    losses: AtomicU64,
     /// Somebody has seen that it is not held.
     missed: Notify,
+}
+
+/// The lease as it was held once: as long as it is the same, nobody else had it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Taking {
+    number: u64,
+    losses: u64,
 }
 
 impl Lease {
@@ -29,14 +39,16 @@ impl Lease {
 }
 
 impl Member {
-    /// Why decisions are held back there, if they are.
+    /// Why nothing begins there, if so.
     pub fn lease_lost(&self) -> Option<(ErrorKind, String)> {
         self.lease.lost().clone()
     }
 
-    /// Whether the lease is held: as the connection was last heard of, and as it was last confirmed.
-    pub fn holds_lease(&self) -> bool {
-        self.participant.holds() && self.lease.lost().is_none()
+    /// The lease, if it is held: as the connection was last heard of, and as it was last confirmed.
+    pub fn taking(&self) -> Option<Taking> {
+        let losses = self.lease.losses.load(Ordering::Acquire);
+        let number = self.participant.lease()?;
+        self.lease.lost().is_none().then_some(Taking { number, losses })
     }
 
     /// Confirms the lease for ever, and takes it back with growing pauses.
@@ -59,14 +71,15 @@ impl Member {
             match self.participant.hold(claim).await {
                 Ok(()) => {
                     if self.lease.lost().take().is_some() {
-                        tracing::info!(participant = %self.name, "the lease is held again: decisions go on");
+                        tracing::info!(participant = %self.name, "the lease is held again");
                     }
                     engine.leases.notify_waiters();
                 }
                 Err(error) => {
-                    let cause = format!("the lease is not held, decisions wait: {}", error.chain());
+                    let cause = format!("the lease is not held, nothing begins there: {}", error.chain());
                     let before = self.lease.lost().replace((error.kind(), cause));
                     if before.is_none() {
+                        self.lease.losses.fetch_add(1, Ordering::AcqRel);
                         tracing::warn!(participant = %self.name, error = %error.chain(), "the lease is lost");
                     }
                 }
@@ -81,34 +94,34 @@ impl Engine {
         join_all(self.members.iter().map(|member| member.keep_lease(self))).await;
     }
 
-    /// Whether the leases of all of these are held, as far as that is known.
-    pub fn holds(&self, names: &[ParticipantName]) -> bool {
-        self.of(names).all(Member::holds_lease)
-    }
-
-    /// What keeps those from being held that are not, one cause at most.
-    pub fn why_not_held(&self, names: &[ParticipantName]) -> Option<Error> {
-        let mut missed = self.of(names).filter(|member| !member.holds_lease());
-        missed.find_map(|one| one.lease_lost().map(|(_, cause)| Error::new(ErrorKind::Unavailable, cause).at(one.name)))
-    }
-
-    /// Waits until they are. Cancel safe.
-    pub async fn held(&self, names: &[ParticipantName]) {
+    /// The lease of a member as it is held now, once it is. Cancel safe.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`], naming the holder, when somebody else has it.
+    pub async fn leased(&self, member: &Member) -> Result<Taking> {
         loop {
             let changed = self.leases.notified();
             tokio::pin!(changed);
             // Registered before the check, so that a lease regained between the two is not missed.
             changed.as_mut().enable();
-            if self.holds(names) {
-                return;
+            if let Some(taking) = member.taking() {
+                return Ok(taking);
             }
-            self.of(names).filter(|one| !one.holds_lease()).for_each(|one| one.lease.missed.notify_one());
+            if let Some((ErrorKind::Refused, cause)) = member.lease_lost() {
+                return Err(Error::new(ErrorKind::Refused, cause).at(member.name));
+            }
+            member.lease.missed.notify_one();
             // A pass of the resolver may regain it, too, and tells nobody.
             let _ = timeout(self.recovery.lease_interval, changed).await;
         }
     }
 
-    fn of(&self, names: &[ParticipantName]) -> impl Iterator<Item = &Member> {
-        self.members.iter().filter(|member| names.contains(&member.name))
+    /// Why nothing may be decided that was begun under these leases, if one of them is not what it was.
+    pub fn interrupted(&self, under: &[(ParticipantName, Taking)]) -> Option<Error> {
+        let taking = |name| self.members.iter().find(|member| member.name == name).and_then(Member::taking);
+        let (name, _) = under.iter().find(|(name, taken)| taking(*name) != Some(*taken))?;
+        let message = "the lease was lost while the transaction ran, and somebody else may have settled it: it is rolled \
+                       back, run it again";
+        Some(Error::new(ErrorKind::Retry, message).at(*name))
     }
 }

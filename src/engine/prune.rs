@@ -39,7 +39,7 @@ impl Engine {
         if let Err(error) = self.journal.flush().await {
             return tracing::debug!(error = %error.chain(), "nothing is pruned");
         }
-        let ready = bounds.into_iter().filter(|(member, _)| member.trouble().is_none() && member.holds_lease());
+        let ready = bounds.into_iter().filter(|(member, _)| member.trouble().is_none() && member.taking().is_some());
         let rounds = ready.map(|(member, below)| async move {
             let participant = member.number;
             let own = Prunable::Witnesses { incarnation: own, participant, below };

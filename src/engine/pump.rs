@@ -4,7 +4,7 @@
 //! All that a coordinator asks for runs at once on this task; there is no order to keep here, since a coordinator
 //! never asks for what depends on an answer that it has not heard.
 
-use super::{Engine, after, now_ms};
+use super::{Engine, Taking, after, now_ms};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName, TransactionId};
 use crate::participant::{Answer, BoxFuture, Branch};
@@ -13,7 +13,7 @@ use crate::protocol::{
 };
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
@@ -22,6 +22,8 @@ use tokio::time::{Instant, sleep_until};
 pub(crate) struct Enlisted {
     pub info: protocol::Branch,
     pub branch: Box<dyn Branch>,
+    /// The lease under which it was begun.
+    pub lease: Taking,
 }
 
 /// What the application is told.
@@ -62,8 +64,6 @@ enum Event {
     Remembered(Result<(), Error>),
     /// The request was given up and its session closed.
     GivenUp,
-    /// All leases are held again: the commit that was asked for can begin.
-    Held,
 }
 
 /// A transaction whose pump has not come to its end. Dropped so, by a panic in it or in a participant, its outcome is
@@ -106,12 +106,8 @@ struct Pump {
     id: TransactionId,
     coordinator: Coordinator,
     sessions: BTreeMap<BranchId, (ParticipantName, Session)>,
-    /// Those of the sessions.
-    participants: Vec<ParticipantName>,
-    /// Whose votes are out.
-    voting: BTreeSet<BranchId>,
-    /// The commit that waits for leases.
-    held_back: Option<AbortHandle>,
+    /// Under which the branches were begun.
+    leases: Vec<(ParticipantName, Taking)>,
     requests: FuturesUnordered<BoxFuture<'static, Event>>,
     answer: Option<oneshot::Sender<Verdict>>,
     outcome: Option<Outcome>,
@@ -130,7 +126,7 @@ struct Pump {
 pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>) {
     let unfinished = Unfinished::new(&job);
     let infos = job.enlisted.iter().map(|enlisted| enlisted.info).collect();
-    let participants = job.enlisted.iter().map(|enlisted| enlisted.info.participant).collect();
+    let leases = job.enlisted.iter().map(|enlisted| (enlisted.info.participant, enlisted.lease)).collect();
     let sessions =
         job.enlisted.into_iter().map(|e| (e.info.id, (e.info.participant, Session::Idle(e.branch)))).collect();
     let mut pump = Pump {
@@ -138,9 +134,7 @@ pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>
         engine: job.engine,
         id: job.id,
         sessions,
-        participants,
-        voting: BTreeSet::new(),
-        held_back: None,
+        leases,
         requests: FuturesUnordered::new(),
         answer: Some(answer),
         outcome: None,
@@ -150,7 +144,10 @@ pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>
         timer: (input == Input::Commit).then_some(job.deadline),
         unfinished,
     };
-    pump.begin(input);
+    match input {
+        Input::Commit => pump.tell_under_lease(input),
+        _ => pump.tell(input),
+    }
     while let Some(event) = pump.next().await {
         pump.hear(event);
     }
@@ -158,22 +155,22 @@ pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>
 }
 
 impl Pump {
-    /// Nothing is asked of a branch whose participant may be somebody else's by now.
-    fn begin(&mut self, input: Input) {
-        if input != Input::Commit || self.engine.holds(&self.participants) {
-            return self.tell(input);
+    /// Tells the coordinator, unless it is not the time for it any more: what was begun under a lease is decided under the
+    /// same one or not at all.
+    fn tell_under_lease(&mut self, input: Input) {
+        if self.outcome.is_none()
+            && self.pending.is_empty()
+            && let Some(cause) = self.engine.interrupted(&self.leases)
+        {
+            self.causes.push(cause);
+            // Once is enough.
+            self.leases.clear();
+            self.tell(Input::Abort);
+            if input == Input::Commit {
+                return;
+            }
         }
-        let held = self.held();
-        let (handle, registration) = AbortHandle::new_pair();
-        let held = Abortable::new(held, registration);
-        self.held_back = Some(handle);
-        self.requests.push(Box::pin(async move { held.await.map_or(Event::GivenUp, |()| Event::Held) }));
-    }
-
-    /// Waits until all leases are held.
-    fn held(&self) -> impl Future<Output = ()> + Send + use<> {
-        let (engine, participants) = (self.engine.clone(), self.participants.clone());
-        async move { engine.held(&participants).await }
+        self.tell(input);
     }
 
     /// The next event; `None` when nothing is under way any more.
@@ -192,10 +189,6 @@ impl Pump {
         if self.pending.is_empty() {
             self.causes
                 .push(Error::new(ErrorKind::TimedOut, "the transaction's deadline passed before it was decided"));
-            self.causes.extend(self.engine.why_not_held(&self.participants));
-            if let Some(waiting) = self.held_back.take() {
-                waiting.abort();
-            }
             self.tell(Input::Abort);
         } else {
             // Decided: the outcome cannot change, only the wait for it to be readable everywhere ends.
@@ -205,19 +198,9 @@ impl Pump {
 
     fn hear(&mut self, event: Event) {
         match event {
-            Event::Voted(id, Some(branch), answer) if self.is_held_back(id, answer.value) => {
-                let (_, session) = self.sessions.get_mut(&id).expect("requests are made for known branches");
-                *session = Session::Idle(branch);
-                let held = self.held();
-                self.request(id, |branch| async move {
-                    held.await;
-                    Event::Voted(id, Some(branch), answer)
-                });
-            }
             Event::Voted(id, branch, answer) => {
-                self.voting.remove(&id);
                 self.returned(id, branch, answer.cause);
-                self.tell(Input::Voted(id, answer.value));
+                self.tell_under_lease(Input::Voted(id, answer.value));
             }
             Event::Finished(id, branch, answer) => {
                 self.returned(id, branch, answer.cause);
@@ -236,19 +219,7 @@ impl Pump {
                 self.tell(Input::Remembered);
             }
             Event::GivenUp => {}
-            Event::Held => {
-                self.held_back = None;
-                self.begin(Input::Commit);
-            }
         }
-    }
-
-    /// The last vote decides: not while somebody else may have a participant of this transaction. The deadline leaves
-    /// its branch to recovery, should it pass meanwhile.
-    fn is_held_back(&self, id: BranchId, vote: Vote) -> bool {
-        let is_last = self.voting.iter().eq([&id]);
-        let decides = is_last && self.outcome.is_none() && matches!(vote, Vote::Prepared | Vote::ReadOnly);
-        decides && !self.engine.holds(&self.participants)
     }
 
     /// A request has ended, and its session came back or was closed.
@@ -307,7 +278,6 @@ impl Pump {
     }
 
     fn vote(&mut self, id: BranchId, how: fn(&mut dyn Branch) -> BoxFuture<'_, Answer<Vote>>) {
-        self.voting.insert(id);
         self.request(id, move |mut branch| async move {
             let answer = how(&mut *branch).await;
             Event::Voted(id, Some(branch), answer)

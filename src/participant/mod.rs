@@ -385,9 +385,16 @@ pub trait Participant: Send + Sync + 'static {
         Box::pin(async { Ok(()) })
     }
 
+    /// Which taking of the lease was in force when the connection was last heard of: another number each time that it
+    /// was taken, so that who sees the same one twice knows that nobody else had it in between; `None` while it is not
+    /// held. Asks nobody.
+    fn lease(&self) -> Option<u64> {
+        Some(0)
+    }
+
     /// Whether the lease was held when the connection was last heard of. Asks nobody.
     fn holds(&self) -> bool {
-        true
+        self.lease().is_some()
     }
 
     /// The incarnations in the participant's own table, of whatever node and journal, this participant's number or

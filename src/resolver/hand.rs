@@ -56,6 +56,10 @@ impl Resolver {
         }
         may_be_resolved(&plan, resolution)?;
         self.silence(id).await?;
+        // What was under way on those sessions may have changed what there is to decide.
+        let mut view = self.observe().await;
+        let plan = self.look_into(&mut view, id).await.ok_or_else(|| unknown(id))?;
+        may_be_resolved(&plan, resolution)?;
         if plan.action == Action::Damage && plan.damage.is_none() {
             // Only what is damaged or incomplete is resolved; and from here on the journal knows of it.
             write_damage(journal, &Plan { transactions: vec![plan], ..Plan::default() }).await?;

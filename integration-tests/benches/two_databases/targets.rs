@@ -23,6 +23,8 @@ enum Figure {
     Ratio(By, &'static str, &'static str, &'static [usize]),
     /// Forced writes of a variant's transaction with the binary log on.
     Forced(&'static str),
+    /// Those of one variant that another has not.
+    ForcedOver(&'static str, &'static str),
     /// KiB of an open transaction over its connections.
     Memory,
     /// The latency with eight participants, in that with two.
@@ -50,6 +52,7 @@ const OF_PAIRS: &[(&str, Figure, Bound)] = &[
     ("throughput, anchor-pg / floor", ratio(By::Throughput, "anchor-pg", "floor", FEW), AtLeast(1.15)),
     ("throughput, anchor-mysql / floor", ratio(By::Throughput, "anchor-mysql", "floor", FEW), AtLeast(1.15)),
     ("forced writes, handfast, binary log on", Figure::Forced("handfast"), Count(7.0)),
+    ("the same, over those of floor", Figure::ForcedOver("handfast", "floor"), Count(0.0)),
     ("forced writes, anchor-pg, binary log on", Figure::Forced("anchor-pg"), Count(5.0)),
     ("forced writes, anchor-mysql, binary log on", Figure::Forced("anchor-mysql"), Count(4.0)),
     ("p50, decided / floor", ratio(By::P50, "decided", "floor", &[1, 8]), AtMost(0.70)),
@@ -120,12 +123,18 @@ fn figures(pair: &Pair, figure: &Figure) -> Vec<(Option<usize>, f64)> {
             let at = at.iter().filter_map(|at| Some((Some(*at), timed.ratio(*by, this, that, *at)?.median)));
             at.collect()
         }
-        Figure::Forced(variant) => {
-            alone(pair.counted.iter().find(|counted| counted.binlog).and_then(|counted| counted.forced(variant)))
+        Figure::Forced(variant) => alone(forced(pair, variant)),
+        Figure::ForcedOver(this, that) => {
+            alone(forced(pair, this).zip(forced(pair, that)).map(|(this, that)| this - that))
         }
         Figure::Memory => alone(pair.memory.as_ref().map(|memory| memory.kib_over_connections())),
         Figure::EightToTwo => alone(pair.participants.as_ref().map(|many| many.eight_to_two().median)),
     }
+}
+
+/// With the binary log on.
+fn forced(pair: &Pair, variant: &str) -> Option<f64> {
+    pair.counted.iter().find(|counted| counted.binlog)?.forced(variant)
 }
 
 fn lone(journal: &Alone, figure: &Lone) -> Option<f64> {

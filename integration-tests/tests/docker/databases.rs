@@ -7,6 +7,8 @@ use handfast::mysql_async::{self, prelude::Queryable};
 use handfast::{Bridge, tokio_postgres};
 use integration_tests::each_server;
 use integration_tests::servers::{self, ConfigBuilder, Flavor, Options, Server};
+use serde_json::Value;
+use std::path::Path;
 use tempfile::TempDir;
 
 const PASSWORD: &str = "not-a-secret";
@@ -137,18 +139,25 @@ impl Container {
     }
 }
 
-/// `handfast doctor` finds nothing that has to be set up, nor anything of the server's settings to warn of.
-fn is_fit(config: &std::path::Path) {
-    let mut doctor = std::process::Command::new(env!("CARGO_BIN_EXE_handfast-tool"));
-    let ran = doctor.arg("--config").arg(config).args(["--format", "json", "doctor"]).output().expect("the tool");
-    let said: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("JSON");
-    assert!(ran.status.success(), "{said:#}");
+/// The tool's own word: `init` as the application's account is enough, and then `doctor` finds nothing that has to be set
+/// up, nor anything of the servers' to warn of.
+fn is_fit(config: &Path) {
+    tool(config, "init");
+    let said = tool(config, "doctor");
     let findings = said["findings"].as_array().expect("findings");
-    let bad = |finding: &&serde_json::Value| {
-        let severity = finding["severity"].as_str();
-        finding["participant"].is_string() && !matches!(severity, Some("good" | "note"))
+    let bad = |finding: &&Value| {
+        finding["participant"].is_string() && !matches!(finding["severity"].as_str(), Some("good" | "note"))
     };
-    assert!(findings.iter().find(bad).is_none(), "{said:#}");
+    assert!(!findings.iter().any(|finding| bad(&finding)), "{said:#}");
+}
+
+/// What a command says, which has to end well.
+fn tool(config: &Path, command: &str) -> Value {
+    let mut tool = std::process::Command::new(env!("CARGO_BIN_EXE_handfast-tool"));
+    let ran = tool.arg("--config").arg(config).args(["--format", "json", command]).output().expect("the tool");
+    let said: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    assert!(ran.status.success(), "{command}: {said:#}");
+    said
 }
 
 each_server! {

@@ -40,7 +40,7 @@ fn it_is_built_in_one_stage_and_runs_in_another() {
 fn it_runs_as_nobody_special_and_keeps_the_journal_on_a_volume() {
     assert_eq!(all("USER"), [format!("{USER}:{USER}")]);
     let journal = config().journal.directory.display().to_string();
-    assert_eq!(all("VOLUME"), [journal.clone()]);
+    assert_eq!(all("VOLUME"), std::slice::from_ref(&journal));
     // An anonymous volume takes its owner from the image.
     assert!(all("RUN").concat().contains(&format!("-o {USER} -g {USER} /out{journal}")));
     assert_eq!(all("ENV"), [format!("HANDFAST_CONFIG={CONFIG_PATH}")]);

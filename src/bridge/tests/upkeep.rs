@@ -2,56 +2,75 @@
 
 use super::*;
 
-/// While the lease of a participant is lost nothing is decided there, in one phase or in two; regained, it goes on.
+/// Loses the lease of the left one, and waits until that was noticed.
+async fn lose_lease(world: &World, bridge: &Bridge) {
+    for _ in 0..10_000 {
+        world.left.arm(Step::Hold, Fault::LoseRequest);
+    }
+    eventually("it is noticed", || bridge.status().participants.iter().any(|one| !one.reachable)).await;
+}
+
+/// Gives it back.
+async fn regain_lease(world: &World, bridge: &Bridge) {
+    world.left.disarm(Step::Hold);
+    eventually("it is held again", || bridge.status().participants.iter().all(|one| one.reachable)).await;
+}
+
+/// What was begun under a lease is decided under that lease or not at all, in one phase or in two: somebody else may have
+/// had it in between, and have rolled back what was prepared.
 #[tokio::test]
-async fn a_lost_lease_holds_decisions_back() {
-    for both in [true, false] {
+async fn a_lease_lost_on_the_way_rolls_back() {
+    for (both, regained) in [(true, true), (true, false), (false, true), (false, false)] {
         let world = World::new();
-        let extra = "lease_interval = \"20ms\"";
-        let bridge = world.try_open(extra).await.unwrap();
+        let bridge = world.try_open("lease_interval = \"20ms\"").await.unwrap();
         let tx = bridge.begin().await.unwrap();
         write(&tx, "left", 1, 10).await.unwrap();
         if both {
             write(&tx, "right", 1, 20).await.unwrap();
         }
-        for _ in 0..10_000 {
-            world.left.arm(Step::Hold, Fault::LoseRequest);
+        lose_lease(&world, &bridge).await;
+        if regained {
+            regain_lease(&world, &bridge).await;
         }
-        eventually("it is noticed", || bridge.status().participants.iter().any(|one| !one.reachable)).await;
-        let committing = tokio::spawn(tx.commit());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        assert!(!committing.is_finished());
-        assert_eq!(world.left.value(1), None);
+        let error = tx.commit().await.unwrap_err();
+        assert_eq!((error.outcome(), error.kind()), (Outcome::RolledBack, ErrorKind::Retry));
         assert_eq!(bridge.engine.journal.image(|image| image.committed_count()), 0);
-        world.left.disarm(Step::Hold);
-        committing.await.unwrap().unwrap();
-        assert_eq!(world.left.value(1), Some(10));
-        eventually("nothing is wrong any more", || bridge.status().participants.iter().all(|one| one.reachable)).await;
+        eventually("nothing is locked", || world.nothing_held(1)).await;
+        assert_eq!(world.values(1), UNTOUCHED);
     }
 }
 
-/// The deadline does not wait for a lease.
+/// The resolver's connection alone was made anew: nobody can tell who had the lease in between.
 #[tokio::test]
-async fn a_deadline_aborts_what_waits_for_a_lease() {
+async fn a_lease_taken_anew_is_another() {
+    let world = World::new();
+    let bridge = world.try_open("lease_interval = \"20ms\"").await.unwrap();
+    let tx = bridge.begin().await.unwrap();
+    write(&tx, "left", 1, 10).await.unwrap();
+    write(&tx, "right", 1, 20).await.unwrap();
+    let member = bridge.engine.member("left").unwrap();
+    let before = member.participant.lease();
+    world.left.end_resolvers();
+    eventually("taken again", || member.participant.lease().is_some_and(|now| Some(now) != before)).await;
+    let error = tx.commit().await.unwrap_err();
+    assert_eq!((error.outcome(), error.kind()), (Outcome::RolledBack, ErrorKind::Retry));
+    assert_eq!(world.values(1), UNTOUCHED);
+}
+
+/// Nothing begins where the lease is lost; it goes on when it is held again, and the deadline does not wait for it.
+#[tokio::test]
+async fn a_branch_waits_for_the_lease() {
     let world = World::new();
     let bridge = world.try_open("lease_interval = \"20ms\"\n[transaction]\ntimeout = \"600ms\"").await.unwrap();
-    for both in [true, false] {
-        let tx = bridge.begin().await.unwrap();
-        write(&tx, "left", 1, 10).await.unwrap();
-        if both {
-            write(&tx, "right", 1, 20).await.unwrap();
-        }
-        for _ in 0..10_000 {
-            world.left.arm(Step::Hold, Fault::LoseRequest);
-        }
-        eventually("it is noticed", || bridge.status().participants.iter().any(|one| !one.reachable)).await;
-        let error = tx.commit().await.unwrap_err();
-        assert_eq!((error.outcome(), error.kind()), (Outcome::RolledBack, ErrorKind::TimedOut));
-        world.left.disarm(Step::Hold);
-        eventually("nothing is locked", || world.nothing_held(1)).await;
-        assert_eq!(world.values(1), UNTOUCHED);
-        eventually("the lease is back", || bridge.status().participants.iter().all(|one| one.reachable)).await;
-    }
+    lose_lease(&world, &bridge).await;
+    let tx = bridge.begin().await.unwrap();
+    let error = write(&tx, "left", 1, 10).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    let tx = bridge.begin().await.unwrap();
+    let (written, ()) = tokio::join!(write(&tx, "left", 1, 10), regain_lease(&world, &bridge));
+    written.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(world.left.value(1), Some(10));
 }
 
 /// The tables stay small however many transactions there are, the newest decision stays, and what is settled goes whole.

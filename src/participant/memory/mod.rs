@@ -236,8 +236,10 @@ impl Memory {
         self.call(step, claimed).await
     }
 
-    fn do_holds(&self) -> bool {
-        self.server.state().leases.values().any(|holder| holder.resolver == self.number)
+    fn do_lease(&self) -> Option<u64> {
+        let state = self.server.state();
+        let ours = state.leases.values().find(|holder| holder.resolver == self.number);
+        ours.map(|holder| holder.taken)
     }
 
     fn let_go(&self) {
@@ -413,8 +415,8 @@ impl Participant for Memory {
         })
     }
 
-    fn holds(&self) -> bool {
-        self.do_holds()
+    fn lease(&self) -> Option<u64> {
+        self.do_lease()
     }
 
     fn registry(&self) -> BoxFuture<'_, Result<Vec<Registered>>> {

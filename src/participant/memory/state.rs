@@ -41,6 +41,8 @@ pub(super) struct Row {
 pub(super) struct Holder {
     pub(super) resolver: u64,
     pub(super) incarnation: Incarnation,
+    /// Another number for each taking.
+    pub(super) taken: u64,
 }
 
 pub(super) struct Session {
@@ -75,13 +77,17 @@ impl State {
 
     /// Takes a lease, from an earlier resolver of the same incarnation if need be.
     pub(super) fn hold(&mut self, name: ParticipantName, claim: Claim, resolver: u64) -> Result<()> {
-        let ours = Holder { resolver, incarnation: claim.incarnation };
-        let found = *self.leases.entry((claim.node, name)).or_insert(ours);
-        if found.incarnation != claim.incarnation {
-            return Err(self.describe(claim.node, found.incarnation).refuse(name, &claim));
+        match self.leases.get(&(claim.node, name)) {
+            Some(found) if found.incarnation != claim.incarnation => {
+                Err(self.describe(claim.node, found.incarnation).refuse(name, &claim))
+            }
+            Some(found) if found.resolver == resolver => Ok(()),
+            Some(_) | None => {
+                let taken = self.number();
+                self.leases.insert((claim.node, name), Holder { resolver, incarnation: claim.incarnation, taken });
+                Ok(())
+            }
         }
-        self.leases.insert((claim.node, name), ours);
-        Ok(())
     }
 
     fn describe(&self, node: NodeName, holder: Incarnation) -> lease::Holder {

@@ -12,6 +12,7 @@ use crate::participant::Claim;
 use crate::participant::lease::Claimed;
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as Cell, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
@@ -33,6 +34,8 @@ pub(super) struct Control {
     claimed: Claimed,
     /// The token of the connection that has taken the lease: while that lives, so does the connection.
     holder: Cell<Weak<()>>,
+    /// How often the lease was taken.
+    taken: AtomicU64,
     pub(super) freed: Freed,
 }
 
@@ -86,6 +89,7 @@ impl AsyncPrepare<Option<Arc<()>>> for SettingUp<'_> {
         let Some(claim) = claimed.get() else { return Ok(None) };
         self.0.lease(claim).take(wire.conn()).await?;
         let token = Arc::new(());
+        self.0.taken.fetch_add(1, Ordering::Release);
         *self.0.holder() = Arc::downgrade(&token);
         Ok(Some(token))
     }
@@ -95,7 +99,7 @@ impl Control {
     pub(super) fn new(connector: Connector, limit: Duration) -> Self {
         let (place, expected, claimed, holder) =
             (Mutex::default(), OnceLock::new(), Claimed::default(), Cell::default());
-        Self { connector, place, limit, expected, claimed, holder, freed: Freed::default() }
+        Self { connector, place, limit, expected, claimed, holder, taken: AtomicU64::new(0), freed: Freed::default() }
     }
 
     /// Takes the lease, or makes sure that the connection still has it.
@@ -126,8 +130,13 @@ impl Control {
         self.claimed.get()
     }
 
-    /// Whether the lease was held when the connection was last heard of.
-    pub(super) fn holds(&self) -> bool {
+    /// Which taking of the lease was in force when the connection was last heard of, if one was.
+    pub(super) fn lease_number(&self) -> Option<u64> {
+        // In this order: a taking is counted before its connection is the holder.
+        self.holds().then(|| self.taken.load(Ordering::Acquire))
+    }
+
+    fn holds(&self) -> bool {
         self.holder().strong_count() > 0
     }
 

@@ -399,8 +399,8 @@ impl Participant for Mysql {
         Box::pin(self.control.hold(claim))
     }
 
-    fn holds(&self) -> bool {
-        self.control.holds()
+    fn lease(&self) -> Option<u64> {
+        self.control.lease_number()
     }
 
     fn registry(&self) -> BoxFuture<'_, Result<Vec<Registered>>> {

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::id::Lineage;
 use crate::participant::Claim;
 use crate::participant::lease::{Claimed, UNCLAIMED, connection_name};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as Cell, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -24,13 +25,15 @@ pub(super) struct Control {
     claimed: Claimed,
     /// The session that has taken the lease: as long as it lives it holds it.
     holder: Cell<Weak<Client>>,
+    /// How often the lease was taken.
+    taken: AtomicU64,
 }
 
 impl Control {
     pub(super) fn new(connector: Connector, limit: Duration) -> Self {
         let (link, expected, claimed, holder) =
             (Mutex::default(), OnceLock::new(), Claimed::default(), Cell::default());
-        Self { connector, link, limit, expected, claimed, holder }
+        Self { connector, link, limit, expected, claimed, holder, taken: AtomicU64::new(0) }
     }
 
     /// Takes the lease, or makes sure that the connection still has it.
@@ -58,8 +61,13 @@ impl Control {
         self.claimed.get()
     }
 
-    /// Whether the lease was held when the connection was last heard of.
-    pub(super) fn holds(&self) -> bool {
+    /// Which taking of the lease was in force when the connection was last heard of, if one was.
+    pub(super) fn lease_number(&self) -> Option<u64> {
+        // In this order: a taking is counted before its connection is the holder.
+        self.holds().then(|| self.taken.load(Ordering::Acquire))
+    }
+
+    fn holds(&self) -> bool {
         let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         holder.is_some_and(|client| !client.is_closed())
     }
@@ -124,6 +132,7 @@ impl Control {
         }
         if let Some(claim) = claim {
             self.lease(claim).take(&link.client).await?;
+            self.taken.fetch_add(1, Ordering::Release);
             *self.holder.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&link.client);
         }
         Ok(link)
