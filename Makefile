@@ -9,7 +9,7 @@ test: setup     ## every test, on every server that is there
 	scripts/test
 
 bench: setup    ## the benchmarks, on real servers
-	cargo bench -p integration-tests
+	cargo bench -p integration-tests --bench two_databases
 	cargo test --release -p integration-tests --test ten_thousand -- --ignored --nocapture --test-threads 1
 
 lint:           ## formatting, clippy, documentation: no warning passes

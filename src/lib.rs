@@ -42,7 +42,17 @@
 //!
 //! # Features
 //!
-//! `cli` builds the recovery tool, the program `handfast`. The library alone needs none.
+//! | feature | default | brings |
+//! |---|---|---|
+//! | `cli` | no | the recovery tool, the program `handfast`, and what it alone needs. It adds nothing to the library's interface |
+//!
+//! The library needs none. Features only add: whatever is switched on elsewhere, what an application uses stays.
+//!
+//! # Versions
+//!
+//! Versions follow [Semantic Versioning](https://semver.org/); which parts that covers, and which compiler is enough, is
+//! in `docs/versions.md`. The drivers [`tokio_postgres`] and [`mysql_async`] are part of the interface: their types are
+//! lent, so use them through these re-exports.
 
 mod bridge;
 #[cfg(feature = "cli")]
@@ -68,3 +78,16 @@ pub use transaction::{CommitError, Committed, Options, Transaction};
 // The drivers, in the versions whose types are lent.
 pub use mysql_async;
 pub use tokio_postgres;
+
+/// The guide's examples are compiled with the documentation's.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../docs/guide/isolation.md")]
+    mod isolation {}
+    #[doc = include_str!("../docs/guide/choosing.md")]
+    mod choosing {}
+    #[doc = include_str!("../docs/guide/production.md")]
+    mod production {}
+    #[doc = include_str!("../docs/guide/when-not.md")]
+    mod when_not {}
+}

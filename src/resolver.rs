@@ -31,7 +31,7 @@ use crate::engine::{Engine, now_ms, opening};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, ParticipantName, TransactionId};
 use crate::journal::{self, Journal, Verdict};
-use crate::participant::{self, Participant};
+use crate::participant::{self, BoxFuture, Participant};
 use crate::protocol::recovery::{self, Action, Observation, Plan, questions};
 use crate::protocol::{DamageRecord, Outcome, Record};
 use apply::Hears;
@@ -174,7 +174,12 @@ impl Resolver {
         }
     }
 
-    async fn pass(&self, progress: Hears<'_>) -> Pass {
+    /// Boxed, so that whoever waits for one can be spawned.
+    fn pass<'a>(&'a self, progress: Hears<'a>) -> BoxFuture<'a, Pass> {
+        Box::pin(self.do_pass(progress))
+    }
+
+    async fn do_pass(&self, progress: Hears<'_>) -> Pass {
         let journal = self.store.journal().expect("a resolver that only reads settles nothing");
         let vetted = self.vet().await;
         let mut view = self.observe().await;

@@ -181,8 +181,17 @@ async fn finish(
 ) -> Result<Exit> {
     let error = did.as_ref().err().map(Error::chain);
     match (output.format(), &did) {
-        (Format::Text, Ok(did)) => output.paragraph(did),
-        (Format::Text, Err(error)) => eprintln!("handfast: {}", error.chain()),
+        (Format::Text, Ok(did)) => {
+            output.text("\n");
+            output.paragraph(did);
+        }
+        (Format::Text, Err(error)) => {
+            eprintln!("handfast: {}", error.chain());
+            // What would help instead.
+            if let Some(explained) = found.as_ref().and_then(|one| one.explained.as_ref()) {
+                eprintln!("handfast: {}", explained.next);
+            }
+        }
         (Format::Json, _) => output.json(&json!({
             "schema": 1,
             "status": exit.as_str(),

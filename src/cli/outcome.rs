@@ -40,7 +40,9 @@ fn explain(outcome: Outcome, holder: Option<String>) {
         (Outcome::InDoubt, None) => {
             eprintln!("handfast: not every participant could be asked: `handfast list` says which, then ask again");
         }
-        (Outcome::Damaged, _) => eprintln!("handfast: a person is needed: `handfast list` shows what is known"),
+        (Outcome::Damaged, _) => {
+            eprintln!("handfast: a person is needed, or has dealt with it: `handfast explain` tells")
+        }
         (Outcome::Committed | Outcome::RolledBack, _) => {}
     }
 }

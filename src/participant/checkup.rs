@@ -68,11 +68,13 @@ impl Finding {
         found: impl Into<String>,
         why: impl Into<String>,
     ) -> Self {
-        let (severity, why) = match allow_unsafe {
-            true => (Severity::Warning, format!("{}; accepted by allow_unsafe = true (D13)", why.into())),
-            false => (Severity::Failure, format!("{} (D13)", why.into())),
-        };
-        Self::of(severity, check, found, why)
+        match allow_unsafe {
+            true => {
+                let why = format!("{}; accepted by allow_unsafe = true", why.into());
+                Self::of(Severity::Warning, check, found, why)
+            }
+            false => Self::of(Severity::Failure, check, found, why),
+        }
     }
 }
 
@@ -264,6 +266,6 @@ mod tests {
         assert_eq!(finding(false).severity, Severity::Failure);
         assert_eq!(finding(true).severity, Severity::Warning);
         let sentence = finding(false).cure("set it on").sentence();
-        assert_eq!(sentence, "fsync is off; commits are lost (D13); set it on");
+        assert_eq!(sentence, "fsync is off; commits are lost; set it on");
     }
 }

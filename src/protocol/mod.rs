@@ -119,6 +119,9 @@
 //! * Never reuse a session that was left. What is sent on it may still be carried out.
 //! * Answer [`Output::Damage`] with [`Input::Remembered`] when the record is durable, or cannot be: the application must
 //!   not wait for a journal that has failed.
+//! * Say [`Vote::Prepared`] only while every participant's lease has been held since the transaction began. Once one was
+//!   lost, that it is held again is not enough: a copy of the journal may have rolled the branch back meanwhile. Then it is
+//!   `Unknown`; or `Prepared`, if the branch was listed after the lease was regained.
 //! * Say [`Input::Durable`] only when a power failure could not take the record back, and [`Input::AppendFailed`] for
 //!   every other end of the write: the record may survive a failure that was reported.
 //! * Call a transaction live from before its first branch begins until its coordinator is finished
@@ -136,8 +139,8 @@
 //!   looked at before the first rollback. A participant that is down then shows nothing, and what it would have shown is
 //!   missed: branches of the missing decisions may be rolled back elsewhere.
 //! * **A copy of the journal beside its original** is kept out by the lease. A lease that a server has lost says nothing
-//!   to whoever held it until they look: so it is looked at when a transaction is about to be decided, and what the copy
-//!   rolls back between that look and the decision is lost.
+//!   to whoever held it until they look. What the copy rolls back between that look and the first branch's commit, whose
+//!   witness would stop it, is lost.
 //! * **Where records were lost**, no record means nothing, and a person decides. A witness that was pruned since cannot
 //!   tell any more: a decision whose `Done` was lost may then be called damaged, though it was carried out.
 //! * **The application may end a branch by itself**, with a `COMMIT` of its own. That is found when the branch is asked

@@ -1,26 +1,52 @@
 //! The same work through a bridge.
 
-use crate::Way;
-use crate::stage::{DATABASE, Stage, select, update};
+use crate::stage::{Access, select, update};
+use crate::ways::Way;
 use futures_util::future::BoxFuture;
 use handfast::config::Acknowledge;
 use handfast::mysql_async::prelude::Queryable;
 use handfast::transaction::Options;
 use handfast::{Bridge, Transaction};
-use integration_tests::servers::ConfigBuilder;
+use integration_tests::servers::{self, ConfigBuilder, Flavor};
 use integration_tests::world::{LEDGER, ORDERS};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-/// A bridge with a session for every worker on each participant.
-pub async fn open(stage: &Stage, node: &str, witness: bool) -> Bridge {
-    let witness = format!("witness = {witness}");
-    let config = ConfigBuilder::new(stage.directory(node))
-        .node(node)
-        .section(&format!("[pool]\nsize = {}", stage.workers))
-        .participant(LEDGER, &stage.postgres, DATABASE)
+/// How a bridge is configured.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Setup {
+    witness: bool,
+    /// Lines of `[transaction]`.
+    transaction: &'static str,
+}
+
+impl Setup {
+    pub const DEFAULT: Self = Self { witness: true, transaction: "" };
+    pub const WITHOUT_WITNESS: Self = Self { witness: false, ..Self::DEFAULT };
+    /// The decision is a row on PostgreSQL.
+    pub const ANCHOR_POSTGRES: Self = Self { transaction: "decision = \"ledger\"", ..Self::DEFAULT };
+    /// The decision is a row on MariaDB or MySQL.
+    pub const ANCHOR_MYSQL: Self = Self { transaction: "decision = \"orders\"", ..Self::DEFAULT };
+}
+
+/// The configuration of a bridge with a session for every worker on each participant, under a name of its own.
+pub fn config(access: &Access, setup: Setup) -> ConfigBuilder {
+    let witness = format!("witness = {}", setup.witness);
+    empty_config(access)
+        .section(&format!("[transaction]\n{}", setup.transaction))
+        .section(&format!("[pool]\nsize = {}", access.workers))
+        .participant_at(LEDGER, Flavor::Postgres, &access.postgres)
         .with(&witness)
-        .participant(ORDERS, &stage.mysql, DATABASE)
-        .with(&witness);
-    Bridge::open(config.build()).await.expect("a bridge")
+        .participant_at(ORDERS, access.flavor, &access.mysql)
+        .with(&witness)
+}
+
+/// A configuration without participants, under a name of its own.
+pub fn empty_config(access: &Access) -> ConfigBuilder {
+    static NODES: AtomicU32 = AtomicU32::new(0);
+    let journal = access.directory.join(servers::unique("journal"));
+    std::fs::create_dir(&journal).expect("a directory");
+    ConfigBuilder::new(journal).node(&format!("bench-{}", NODES.fetch_add(1, Ordering::Relaxed)))
 }
 
 /// What is done through it.
@@ -33,6 +59,8 @@ pub enum Kind {
     ReadOnly,
     PostgresAlone,
     MysqlAlone,
+    /// Begun on both and rolled back.
+    RollBack,
 }
 
 /// One of them.
@@ -50,19 +78,21 @@ impl Bridged {
         let options = match self.kind {
             Kind::Decided => Options::new().acknowledge(Acknowledge::Decided),
             Kind::ReadOnly => Options::new().read_only(ORDERS),
-            Kind::Both | Kind::PostgresAlone | Kind::MysqlAlone => Options::new(),
+            Kind::Both | Kind::PostgresAlone | Kind::MysqlAlone | Kind::RollBack => Options::new(),
         };
         let tx = self.bridge.begin_with(options).await.expect("a transaction");
         let (work, look) = (update(worker, number), select(worker, number));
         match self.kind {
-            Kind::Both | Kind::Decided => {
-                tokio::join!(postgres(&tx, &work), mysql(&tx, &work));
-            }
+            Kind::Both | Kind::Decided => self::work(&tx, worker, number).await,
             Kind::ReadOnly => {
                 tokio::join!(postgres(&tx, &work), mysql(&tx, &look));
             }
             Kind::PostgresAlone => postgres(&tx, &work).await,
             Kind::MysqlAlone => mysql(&tx, &work).await,
+            Kind::RollBack => {
+                begin(&tx).await;
+                return tx.rollback().await.expect("a rollback");
+            }
         }
         let committed = tx.commit().await.expect("a commit");
         assert!(matches!(self.kind, Kind::Decided) || committed.pending.is_empty(), "it is applied everywhere");
@@ -71,10 +101,24 @@ impl Bridged {
     /// Waits for phase two of what was answered before it.
     async fn do_settle(&self) {
         while self.bridge.status().running > 0 {
-            tokio::task::yield_now().await;
+            // Long enough not to compete for the processor, short enough not to show.
+            tokio::time::sleep(Duration::from_micros(500)).await;
         }
         assert_eq!(self.bridge.status().in_doubt, 0, "nothing failed");
     }
+}
+
+/// Begins on both at once.
+pub async fn begin(tx: &Transaction) {
+    let (postgres, mysql) = tokio::join!(tx.postgres(LEDGER), tx.mysql(ORDERS));
+    postgres.expect("a branch");
+    mysql.expect("a branch");
+}
+
+/// Work on both at once.
+pub async fn work(tx: &Transaction, worker: usize, number: usize) {
+    let work = update(worker, number);
+    tokio::join!(postgres(tx, &work), mysql(tx, &work));
 }
 
 async fn postgres(tx: &Transaction, work: &str) {

@@ -1,21 +1,22 @@
 //! The drivers alone, by hand: what can be reached at best. No checks, no recovery, every worker with connections of
 //! its own, what can go together in one text, both databases at once.
 
-use crate::Way;
 use crate::group_commit::GroupCommit;
-use crate::stage::{DATABASE, Stage, select, update};
+use crate::stage::{Access, select, update};
+use crate::ways::Way;
 use futures_util::future::BoxFuture;
 use handfast::mysql_async::prelude::Queryable;
 use handfast::mysql_async::{Conn, Opts, OptsBuilder};
 use handfast::tokio_postgres::{Client, NoTls};
+use integration_tests::servers;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Mutex, MutexGuard};
 
 /// What a worker works with.
-struct Pair {
-    postgres: Client,
-    mysql: Conn,
+pub struct Pair {
+    pub postgres: Client,
+    pub mysql: Conn,
 }
 
 /// The connections of all workers, and the log.
@@ -26,31 +27,54 @@ pub struct Hands {
 }
 
 impl Hands {
-    pub async fn new(stage: &Stage) -> Self {
+    pub async fn new(access: &Access) -> Self {
         let mut pairs = Vec::new();
-        for _ in 0..stage.workers {
-            pairs.push(Mutex::new(Pair::connect(stage).await));
+        for _ in 0..access.workers {
+            pairs.push(Mutex::new(Pair::connect(access).await));
         }
-        Self { pairs, log: GroupCommit::create(&stage.path().join("decisions")), next: AtomicU64::new(1) }
+        let log = GroupCommit::create(&access.directory.join(servers::unique("decisions")));
+        // Each begins where none before it can have come: the names and the proofs of all are on the same servers.
+        static HANDS: AtomicU64 = AtomicU64::new(0);
+        let first = HANDS.fetch_add(1, Ordering::Relaxed) << 40;
+        Self { pairs, log, next: AtomicU64::new(first) }
+    }
+
+    /// Ends every session.
+    pub async fn close(self) {
+        for pair in self.pairs {
+            let Pair { postgres, mysql } = pair.into_inner();
+            drop(postgres);
+            mysql.disconnect().await.expect("a farewell");
+        }
     }
 }
 
 impl Pair {
-    async fn connect(stage: &Stage) -> Self {
-        let url = stage.postgres.url(DATABASE);
-        let (postgres, connection) = handfast::tokio_postgres::connect(&url, NoTls).await.expect("PostgreSQL");
-        tokio::spawn(connection);
-        let opts = Opts::from_url(&stage.mysql.url(DATABASE)).expect("a URL");
-        let mysql = Conn::new(OptsBuilder::from_opts(opts).prefer_socket(false)).await.expect("MySQL");
+    /// Both at once.
+    pub async fn connect(access: &Access) -> Self {
+        let (postgres, mysql) = tokio::join!(postgres(&access.postgres), mysql(&access.mysql));
         Self { postgres, mysql }
     }
 
     /// A text to each of both, at once.
-    async fn both(&mut self, postgres: &str, mysql: &str) {
+    pub async fn both(&mut self, postgres: &str, mysql: &str) {
         let (first, second) = tokio::join!(self.postgres.batch_execute(postgres), self.mysql.query_drop(mysql));
         first.expect(postgres);
         second.expect(mysql);
     }
+}
+
+/// A session on PostgreSQL.
+pub async fn postgres(url: &str) -> Client {
+    let (client, connection) = handfast::tokio_postgres::connect(url, NoTls).await.expect("PostgreSQL");
+    tokio::spawn(connection);
+    client
+}
+
+/// A session on MariaDB or MySQL, over TCP as that of PostgreSQL.
+pub async fn mysql(url: &str) -> Conn {
+    let opts = Opts::from_url(url).expect("a URL");
+    Conn::new(OptsBuilder::from_opts(opts).prefer_socket(false)).await.expect("MySQL")
 }
 
 /// What is done with them.
@@ -69,6 +93,8 @@ pub enum Kind {
     LocalAndRead,
     PostgresAlone,
     MysqlAlone,
+    /// Two transactions that do nothing and are rolled back.
+    RollBack,
 }
 
 /// One of them.
@@ -132,6 +158,12 @@ impl Direct {
         pair.mysql.query_drop(format!("START TRANSACTION; {}", update(worker, number))).await.expect("work");
         pair.mysql.query_drop("COMMIT").await.expect("a commit");
     }
+
+    async fn roll_back(&self, worker: usize) {
+        let mut pair = self.pair(worker).await;
+        pair.both("BEGIN", "START TRANSACTION").await;
+        pair.both("ROLLBACK", "ROLLBACK").await;
+    }
 }
 
 impl Way for Direct {
@@ -142,6 +174,7 @@ impl Way for Direct {
             Kind::LocalAndRead => Box::pin(self.local_and_read(worker, number)),
             Kind::PostgresAlone => Box::pin(self.postgres_alone(worker, number)),
             Kind::MysqlAlone => Box::pin(self.mysql_alone(worker, number)),
+            Kind::RollBack => Box::pin(self.roll_back(worker)),
         }
     }
 }

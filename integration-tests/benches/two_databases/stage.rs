@@ -1,6 +1,7 @@
 //! The servers and what is on them.
 
-use integration_tests::servers::{self, Flavor, Server};
+use crate::plan::Plan;
+use integration_tests::servers::{self, Flavor, Options, Server};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -13,37 +14,61 @@ const ROWS: usize = 64;
 pub struct Stage {
     pub postgres: Server,
     pub mysql: Server,
-    pub workers: usize,
+    pub binlog: bool,
+    workers: usize,
     directory: TempDir,
+}
+
+/// How large a stage is.
+#[derive(Clone, Copy)]
+pub struct Size {
+    /// Who works at once: each has rows of its own.
+    pub workers: usize,
+    /// Sessions on each server.
+    pub connections: usize,
+    /// Prepared transactions on PostgreSQL.
+    pub prepared: usize,
+}
+
+/// How those who work get to the databases: directly, or through something that counts.
+#[derive(Clone)]
+pub struct Access {
+    pub postgres: String,
+    pub mysql: String,
+    pub flavor: Flavor,
+    pub workers: usize,
+    /// For journals.
+    pub directory: PathBuf,
+}
+
+impl Size {
+    /// Room for every variant of the plan to keep its own sessions.
+    pub fn of(plan: &Plan) -> Self {
+        let workers = plan.most();
+        Self { workers, connections: 6 * workers + 50, prepared: 2 * workers + 50 }
+    }
 }
 
 impl Stage {
     /// Starts the servers, as durable as real ones, with a row for every transaction that can be under way.
-    pub async fn set(other: Flavor, workers: usize) -> Self {
-        let (postgres, mysql) = tokio::join!(start(Flavor::Postgres), start(other));
+    pub async fn set(other: Flavor, binlog: bool, size: Size) -> Self {
+        let (postgres, mysql) = tokio::join!(start(Flavor::Postgres, binlog, size), start(other, binlog, size));
         let directory = TempDir::with_prefix("handfast-bench-").expect("a temporary directory");
-        let stage = Self { postgres, mysql, workers, directory };
-        let rows: Vec<String> = (0..workers * ROWS).map(|id| format!("({id}, 0)")).collect();
+        let stage = Self { postgres, mysql, binlog, workers: size.workers, directory };
         for server in [&stage.postgres, &stage.mysql] {
-            server.create_database(DATABASE).await.expect("a database");
-            for statement in [
-                "CREATE TABLE account (id INT PRIMARY KEY, cents INT NOT NULL)",
-                &format!("INSERT INTO account VALUES {}", rows.join(", ")),
-                // What the hand-written commit leaves as its proof: of the shape of Handfast's witness.
-                "CREATE TABLE proof (incarnation BIGINT NOT NULL, sequence BIGINT NOT NULL, branch INT NOT NULL, \
-                 kind VARCHAR(255) NOT NULL, PRIMARY KEY (incarnation, sequence, branch))",
-            ] {
-                server.query(DATABASE, statement).await.expect(statement);
-            }
+            furnish(server, DATABASE, size.workers).await;
         }
         stage
     }
 
-    /// A new directory for a journal.
-    pub fn directory(&self, name: &str) -> PathBuf {
-        let path = self.path().join(name);
-        std::fs::create_dir(&path).expect("a directory");
-        path
+    pub fn access(&self) -> Access {
+        Access {
+            postgres: self.postgres.url(DATABASE),
+            mysql: self.mysql.url(DATABASE),
+            flavor: self.mysql.flavor(),
+            workers: self.workers,
+            directory: self.path().to_owned(),
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -52,7 +77,8 @@ impl Stage {
 
     pub fn describe(&self) -> String {
         let name = |server: &Server| format!("{} {}", server.flavor().product(), server.installation().version());
-        format!("{} and {}", name(&self.postgres), name(&self.mysql))
+        let log = if self.binlog { ", binary log on" } else { "" };
+        format!("{} and {}{log}", name(&self.postgres), name(&self.mysql))
     }
 
     /// Nothing may be left prepared by what was measured.
@@ -65,14 +91,35 @@ impl Stage {
 }
 
 /// Throwaway servers have logs so small that they stop for checkpoints all the time; these have some room.
-async fn start(flavor: Flavor) -> Server {
+async fn start(flavor: Flavor, binlog: bool, size: Size) -> Server {
     let roomy: &[(&str, &str)] = match flavor {
         Flavor::Postgres => &[("shared_buffers", "128MB"), ("min_wal_size", "512MB")],
         Flavor::MariaDb => &[("innodb_buffer_pool_size", "128M"), ("innodb_log_file_size", "256M")],
         Flavor::MySql => &[("innodb_buffer_pool_size", "128M"), ("innodb_redo_log_capacity", "256M")],
     };
     let options = roomy.iter().fold(servers::options(), |options, (name, value)| options.with(name, value));
-    servers::start_with(flavor, options).await
+    let options = options.with("max_connections", &size.connections.to_string());
+    let options = match flavor {
+        Flavor::Postgres => options.with("max_prepared_transactions", &size.prepared.to_string()),
+        // It does not wait for clients that come by the hundred.
+        Flavor::MariaDb | Flavor::MySql => options.with("back_log", "1000"),
+    };
+    servers::start_with(flavor, if binlog { Options::with_binlog(options) } else { options }).await
+}
+
+/// A database with a row for each transaction of so many workers.
+pub async fn furnish(server: &Server, database: &str, workers: usize) {
+    let rows: Vec<String> = (0..workers * ROWS).map(|id| format!("({id}, 0)")).collect();
+    server.create_database(database).await.expect("a database");
+    for statement in [
+        "CREATE TABLE account (id INT PRIMARY KEY, cents INT NOT NULL)",
+        &format!("INSERT INTO account VALUES {}", rows.join(", ")),
+        // What the hand-written commit leaves as its proof: of the shape of Handfast's witness.
+        "CREATE TABLE proof (incarnation BIGINT NOT NULL, sequence BIGINT NOT NULL, branch INT NOT NULL, \
+         kind VARCHAR(255) NOT NULL, PRIMARY KEY (incarnation, sequence, branch))",
+    ] {
+        server.query(database, statement).await.expect("the statement is accepted");
+    }
 }
 
 /// The row of a worker's transaction.

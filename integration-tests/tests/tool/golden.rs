@@ -146,6 +146,7 @@ fn settings(stage: &Stage) -> Settings {
     settings.add_filter(r"opened [0-9]+ s ago", "opened N s ago");
     settings.add_filter(r#""age_(at_most_)?seconds": [0-9]+"#, r#""age_${1}seconds": N"#);
     settings.add_filter(r"asks about: [0-9]+", "asks about: N");
+    settings.add_filter(r#""host": "[^"]*""#, r#""host": "HOST""#);
     settings.add_filter(r#""unsettled": \[[^\]]*\]"#, r#""unsettled": [..]"#);
     settings.add_filter(r"process [0-9]+ on [^ ]+ since [0-9T:.-]+Z", "process PID on HOST since TIME");
     settings.add_filter(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z", "TIME");

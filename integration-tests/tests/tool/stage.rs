@@ -95,16 +95,30 @@ impl Stage {
 
     /// The same through proxies.
     pub fn config_at(&self, postgres: u16, mysql: u16) -> ConfigBuilder {
-        self.bare_config().participant_at("ledger", Flavor::Postgres, &self.ledger_url(postgres)).participant_at(
+        self.participants(self.bare_config(), postgres, mysql)
+    }
+
+    fn participants(&self, config: ConfigBuilder, postgres: u16, mysql: u16) -> ConfigBuilder {
+        config.participant_at("ledger", Flavor::Postgres, &self.ledger_url(postgres)).participant_at(
             "orders",
             self.mysql.flavor(),
             &self.orders_url(USER, mysql),
         )
     }
 
+    /// The configuration with a journal elsewhere.
+    pub fn config_with_journal(&self, journal: &Path) -> ConfigBuilder {
+        let ports = (self.postgres.port(), self.mysql.port());
+        self.participants(self.bare_config_at(journal), ports.0, ports.1)
+    }
+
     /// The configuration without participants.
     pub fn bare_config(&self) -> ConfigBuilder {
-        ConfigBuilder::new(self.journal()).node(&self.node).section(
+        self.bare_config_at(&self.journal())
+    }
+
+    fn bare_config_at(&self, journal: &Path) -> ConfigBuilder {
+        ConfigBuilder::new(journal).node(&self.node).section(
             "segment_bytes = 65536\n[transaction]\ntimeout = \"100s\"\napply_wait = \"90s\"\n\
              [recovery]\nopen_wait = \"5s\"\nstatement_timeout = \"50s\"\n[pool]\nsize = 4",
         )

@@ -6,7 +6,7 @@
 //!   "status": "refused",
 //!   "participants": [{"name": "ledger", "kind": "postgres", "reachable": true, "server": "..", "cause": null}],
 //!   "findings": [{"participant": "ledger", "check": "fsync", "severity": "failure", "found": "fsync is off",
-//!     "why": "a crash of the server can lose what it has answered (D13)", "cure": "ALTER SYSTEM SET fsync = on; .."}]
+//!     "why": "a crash of the server can lose what it has answered", "cure": "ALTER SYSTEM SET fsync = on; .."}]
 //! }
 //! ```
 //!

@@ -65,7 +65,9 @@ pub fn foreign(report: &Report<'_>, statements: &[Statement], out: &mut dyn Writ
 fn headline(one: &Transaction) -> &'static str {
     match (one.outcome, one.action) {
         (_, Action::Leave) if one.decision == Known::Live => "a running application is at work on it",
-        (_, Action::Leave) => "it was damaged, and a person has dealt with it",
+        _ if one.decision == Known::Forgotten && one.exit == Exit::Clean => {
+            "it was damaged, and a person has dealt with it"
+        }
         (_, Action::Resolve) => "whether it was decided is lost: a person has to decide",
         (Some(Outcome::Damaged), _) => "the facts contradict each other: a person is needed",
         (Some(Outcome::Committed), _) if one.exit == Exit::Clean => "it committed",

@@ -2,7 +2,7 @@
 
 use super::{
     Branch, Course, EarlierOpening, Facts, Foreign, Kind, Opening, Participant, Proof, Report, Rows, Transaction,
-    exit_of, scan_exit,
+    at_rest, exit_of, scan_exit,
 };
 use crate::cli::exit::Exit;
 use crate::error::Error;
@@ -173,7 +173,11 @@ impl Transaction {
             action: plan.action,
             done: false,
             branches: plan.branches.iter().map(|one| Branch::planned(one, facts)).collect(),
-            exit: exit_of(plan.outcome, plan.action),
+            exit: match plan.history {
+                // Its outcome stays what it was; nothing is left to be done about it.
+                History::Forgotten if at_rest(plan.action) => Exit::Clean,
+                _ => exit_of(plan.outcome, plan.action),
+            },
         }
     }
 

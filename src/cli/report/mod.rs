@@ -437,15 +437,19 @@ fn evidence<S: Serializer>(evidence: &Evidence, to: S) -> Result<S::Ok, S::Error
     to.serialize_str(evidence.as_str())
 }
 
+/// Whether nothing is to be sent or waited for.
+fn at_rest(action: Action) -> bool {
+    matches!(action, Action::Nothing | Action::Finish | Action::FinishUnproven)
+}
+
 /// A transaction is clean when its outcome is certain and nothing is left to be sent or waited for.
 fn exit_of(outcome: Outcome, action: Action) -> Exit {
-    let at_rest = matches!(action, Action::Nothing | Action::Finish | Action::FinishUnproven);
     match outcome {
         // A running application is at work on it.
         _ if action == Action::Leave => Exit::Clean,
         Outcome::Damaged => Exit::Damaged,
         _ if matches!(action, Action::Damage | Action::Resolve) => Exit::Damaged,
-        Outcome::Committed | Outcome::RolledBack if at_rest => Exit::Clean,
+        Outcome::Committed | Outcome::RolledBack if at_rest(action) => Exit::Clean,
         Outcome::Committed | Outcome::RolledBack | Outcome::InDoubt => Exit::InDoubt,
     }
 }

@@ -97,7 +97,9 @@ impl Model {
         for (id, told) in &self.commits {
             assert!(*told == Told::InDoubt || image.is_committed(*id), "the acknowledged {id} is lost");
             let open = image.open_decision(*id).is_some();
-            let ended = self.noted_done.contains(id) || image.audit().forgotten(*id).is_some();
+            // A decision that was never acknowledged may be lost, and yet a witness be found.
+            let witnessed = self.audit.iter().any(|(record, _)| *record == Record::Witnessed(*id));
+            let ended = self.noted_done.contains(id) || image.audit().forgotten(*id).is_some() || witnessed;
             assert!(open || !image.is_committed(*id) || ended, "{id} is done by itself");
         }
         let flushed = |id: &TransactionId| image.is_committed(*id) && image.open_decision(*id).is_none();

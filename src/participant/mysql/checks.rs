@@ -11,6 +11,7 @@ use super::sql::{self, Sql};
 use super::waiting::{is_forbidden, waiters};
 use super::wire::Wire;
 use crate::error::{ErrorKind, Result};
+use crate::id::FORMAT_ID;
 use crate::participant::checkup::{self, OLD, message, too_short, unseen};
 use crate::participant::{Finding, Severity};
 use mysql_async::prelude::Queryable;
@@ -107,7 +108,7 @@ impl Settings {
 
     /// Each setting by which a server may forget what it has answered.
     fn durability(&self, allow_unsafe: bool) -> Vec<Finding> {
-        let lost = "a crash of the server can lose what it has answered";
+        let lost = "a crash of the server or its machine can lose what it has answered";
         let breaks = |name: &'static str, needed: &str| {
             let found = format!("{name} is {}, not {needed}", self.text(name).unwrap_or_default());
             Finding::breaks_promise(name, allow_unsafe, found, lost)
@@ -224,7 +225,7 @@ impl Settings {
                         (Severity::Note, "whether replicas are connected is not shown; none is semi-synchronous".into())
                     }
                 };
-                let why = "after a failover, a prepared branch or a commit that was answered may be missing (D12)";
+                let why = "after a failover, a prepared branch or a commit that was answered may be missing";
                 Finding::of(severity, check, found, why)
                     .cure("semi-synchronous replication, or never promote a replica that has not received everything")
             }
@@ -328,7 +329,7 @@ impl Checkup<'_> {
             Ok(()) => Ok(vec![Finding::good("privileges", "the account may see prepared branches (XA_RECOVER_ADMIN)")]),
             Err(error) if error::code(&error) == Some(XA_FAILED) => {
                 let found = "the account may not see prepared branches (XA RECOVER)";
-                let why = "everything works until the first crash; then nothing can be recovered (D29)";
+                let why = "everything works until the first crash; then nothing can be recovered";
                 let finding = Finding::of(Severity::Failure, "privileges", found, why);
                 Ok(vec![finding.cure(format!("{};", sql::grant_recover(account)))])
             }
@@ -412,14 +413,22 @@ impl Checkup<'_> {
         if count == 0 {
             return Ok(vec![Finding::good(check, "none on the server")]);
         }
+        let formats = rows.iter().filter_map(|row| super::xid(row, product)).map(|(format, ..)| format);
+        let mut all: Vec<_> = formats.max().and_then(|highest| high_format(product, highest)).into_iter().collect();
+        all.push(self.since_when(conn, count, account).await?);
+        Ok(all)
+    }
+
+    async fn since_when(&self, conn: &mut Conn, count: usize, account: &str) -> Result<Finding> {
+        let check = "prepared branches";
         let answer = async { Ok(conn.query::<u64, _>(Sql::DETACHED).await) };
         let ages = match self.ask("cannot ask since when branches are prepared", answer).await? {
             Ok(ages) => ages,
             Err(error) if is_forbidden(&error) => {
                 let found = format!("{count} on the server; since when, this account may not see");
-                let why = "one that is prepared for hours holds locks, and old versions of rows (D24)";
+                let why = "one that is prepared for hours holds locks, and old versions of rows";
                 let finding = Finding::of(Severity::Note, check, found, why);
-                return Ok(vec![finding.cure(format!("{}; or look at `handfast list`", grant_process(account)))]);
+                return Ok(finding.cure(format!("{}; or look at `handfast list`", grant_process(account))));
             }
             Err(error) => {
                 return Err(explain(self.connector.name, "cannot ask since when branches are prepared", error));
@@ -428,13 +437,13 @@ impl Checkup<'_> {
         let old: Vec<_> = ages.into_iter().map(Duration::from_secs).filter(|age| *age >= OLD).collect();
         let Some(oldest) = old.iter().max() else {
             let found = format!("{count} on the server, none seen that is prepared for longer than an hour");
-            return Ok(vec![Finding::good(check, found)]);
+            return Ok(Finding::good(check, found));
         };
         let found = format!("{} prepared for more than an hour, up to {}", old.len(), checkup::age(*oldest));
-        let why = "they hold locks, and keep old versions of rows from being removed (D24)";
+        let why = "they hold locks, and keep old versions of rows from being removed";
         let cure = "`handfast list` tells whose they are; `handfast recover` ends this program's. Of others, ask their \
                     owners first, then XA ROLLBACK or XA COMMIT";
-        Ok(vec![Finding::of(Severity::Warning, check, found, why).cure(cure)])
+        Ok(Finding::of(Severity::Warning, check, found, why).cure(cure))
     }
 
     /// Whether this account could see who waits for a prepared branch.
@@ -485,6 +494,15 @@ impl Checkup<'_> {
             None => unseen("clock", "the server gave no time"),
         }])
     }
+}
+
+/// MySQL loses prepared branches in a crash when its binary log has such XIDs (bug 120125).
+fn high_format(product: Product, highest: i64) -> Option<Finding> {
+    (product == Product::MySql && highest > i64::from(FORMAT_ID)).then(|| {
+        let found = format!("another program's branch has the formatID {highest}");
+        let why = "with such ids in its binary log, MySQL loses others' prepared branches in a crash";
+        Finding::of(Severity::Warning, "formatID", found, why).cure("move that program to another server")
+    })
 }
 
 fn failed(all: &[Finding], checks: &[&str]) -> bool {

@@ -44,7 +44,9 @@ impl Sql {
     /// the mode wanted, the mode held. The two need not conflict.
     pub(super) const HELD_UP: &str = "SELECT pg_catalog.convert_to(p.gid, 'SQL_ASCII'), w.pid, w.mode, h.mode \
          FROM pg_catalog.pg_prepared_xacts p \
-         JOIN pg_catalog.pg_locks h ON h.virtualtransaction = pg_catalog.concat('-1/', p.transaction) AND h.granted \
+         JOIN pg_catalog.pg_locks x ON x.locktype = 'transactionid' AND x.transactionid = p.transaction \
+         AND x.granted AND x.pid IS NULL \
+         JOIN pg_catalog.pg_locks h ON h.virtualtransaction = x.virtualtransaction AND h.granted AND h.pid IS NULL \
          JOIN pg_catalog.pg_locks w ON NOT w.granted AND w.pid IS NOT NULL AND w.locktype = h.locktype \
          AND ROW(w.database, w.relation, w.page, w.tuple, w.virtualxid, w.transactionid, w.classid, w.objid, w.objsubid) \
          IS NOT DISTINCT FROM \

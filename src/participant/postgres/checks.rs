@@ -105,7 +105,7 @@ impl Settings {
             "on" => Finding::good(name, format!("{name} is on")),
             "" => unseen(name, "the setting is not shown"),
             other => {
-                let why = "a crash of the server can lose what it has answered";
+                let why = "a crash of the server or its machine can lose what it has answered";
                 Finding::breaks_promise(name, allow_unsafe, format!("{name} is {other}"), why)
                     .cure(format!("ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf()"))
             }
@@ -164,7 +164,7 @@ impl Settings {
                     "synchronous_commit is {} for this role, with synchronous_standby_names = '{names}'",
                     self.text("synchronous_commit")
                 );
-                let why = "PREPARE does not wait for the standby: a failover can lose a prepared branch (D12)";
+                let why = "PREPARE does not wait for the standby: a failover can lose a prepared branch";
                 Finding::of(Severity::Warning, check, found, why)
                     .cure(format!("ALTER ROLE {role} SET synchronous_commit = on"))
             }
@@ -172,7 +172,7 @@ impl Settings {
             (0, _) => Finding::good(check, "no standby is connected"),
             (connected, _) => {
                 let found = format!("{connected} standby(s) connected, none of them synchronous");
-                let why = "after a failover, a prepared branch or a commit that was answered may be missing (D12)";
+                let why = "after a failover, a prepared branch or a commit that was answered may be missing";
                 Finding::of(Severity::Warning, check, found, why)
                     .cure("set synchronous_standby_names, or never promote a standby that has not received everything")
             }
@@ -417,7 +417,7 @@ fn prepared(count: usize, old: &[String], oldest: Duration, other_owner: &[Strin
             checkup::age(oldest),
             checkup::some(old)
         );
-        let why = "they hold locks, take slots, and keep VACUUM from its work (D24)";
+        let why = "they hold locks, take slots, and keep VACUUM from its work";
         let cure = "`handfast list` tells whose they are; `handfast recover` ends this program's. Of others, ask their \
                     owners first, then ROLLBACK PREPARED or COMMIT PREPARED in their database";
         all.push(Finding::of(Severity::Warning, check, found, why).cure(cure));

@@ -1,7 +1,8 @@
 //! Who waits for prepared branches to end.
 //!
-//! `pg_blocking_pids` answers zero for a prepared transaction, without saying which. So the locks are compared one by one:
-//! those of a prepared transaction have no process, and `-1/` and its xid in the place of one.
+//! `pg_blocking_pids` answers zero for a prepared transaction, without saying which. So the locks are compared one by one.
+//! Those of a prepared transaction have no process; it holds the lock on its own xid, which has the virtual transaction
+//! that all its locks have. The manual's `-1/` and the xid is that only after a restart (seen on 15.18).
 //! <https://www.postgresql.org/docs/current/view-pg-locks.html>
 
 use super::sql::Sql;

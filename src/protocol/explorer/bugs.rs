@@ -41,11 +41,17 @@ pub enum Bug {
     DamageIsToldFirst,
     DamageIsForgotten,
     LostMeansUndecided,
+    SilenceIsNever,
     ResolvedBesideSessions,
+    // Beside a copy of the journal; the last one is no bug, but the moment that nothing closes.
+    NoLease,
+    RegainedIsAsGood,
+    NoStaleCheck,
+    LeaseLostBehindTheDecision,
 }
 
 impl Bug {
-    pub const COUNT: usize = Self::ResolvedBesideSessions as usize + 1;
+    pub const COUNT: usize = Self::LeaseLostBehindTheDecision as usize + 1;
 }
 
 /// The plan's action, or what a wrong row of the table would say.

@@ -5,7 +5,7 @@ use super::bugs::Bug;
 use super::world::{FOREIGN, INCARNATION, NODE, Seen, Setting, Slot, World};
 use crate::id::{Incarnation, Lineage, ParticipantName, TransactionId};
 use crate::protocol::DamageRecord;
-use crate::protocol::recovery::{Action, Evidence, Memory, Observation, Plan, Recalled, Scan, plan};
+use crate::protocol::recovery::{Action, Evidence, Memory, Observation, Plan, Recalled, Scan, outcome_of, plan};
 use crate::protocol::{Absence, CommitRecord, DecidedBranch, IncarnationRecord, Mode, Outcome, Record, Resolution};
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
@@ -146,6 +146,13 @@ impl Memory for Image<'_> {
         let open = (0..self.setting.modes.len()).filter(|deal| self.deals[*deal] & 7 == DECIDED);
         open.map(|deal| self.record(deal)).collect()
     }
+}
+
+/// What the real [`outcome_of`] makes of answers.
+pub fn outcome_now(world: &World, setting: &Setting, deal: usize, answers: &[Evidence]) -> Option<Outcome> {
+    let mut deals = [0; 2];
+    (0..setting.modes.len()).for_each(|deal| deals[deal] = remembered(world, setting, deal));
+    outcome_of(&Image { setting, deals, incomplete: world.incomplete }, setting.id(deal), answers)
 }
 
 impl Council {

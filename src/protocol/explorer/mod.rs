@@ -14,6 +14,7 @@
 //!   are unforced and may be lost; a failed journal takes nothing until it is opened again;
 //! * the process: dies anywhere, and comes back knowing only the journal;
 //! * the disk: loses durable records, in some settings, and the journal is repaired: that it happened is known;
+//! * a copy of the journal beside its original: see [`copy`];
 //! * persons: roll a prepared branch back, ask for an outcome, decide where no record does;
 //! * the resolver: passes without end, beside the live coordinators: a scan of each participant, in any order, which
 //!   may fail; the real plan; each action, whose answer may be lost, or which may be carried out later.
@@ -27,6 +28,7 @@
 //! That the explorer can find anything is tested by [`bugs`]: it has to find each.
 
 mod bugs;
+mod copy;
 mod council;
 mod invariants;
 mod person;
@@ -56,6 +58,8 @@ fn setting(modes: &[&[Mode]]) -> Setting {
         strays: false,
         operator: 0,
         losses: 0,
+        copy: false,
+        fences: false,
         questions: false,
         payload: false,
         calm: false,
@@ -78,6 +82,7 @@ fn holds(name: &str, setting: &Setting) -> BTreeSet<&'static str> {
 #[test]
 fn one_branch() {
     holds("a writer", &Setting { ghosts: true, questions: true, crashes: 2, ..setting(&[&[W]]) });
+    holds("a writer, fenced off by a question", &Setting { fences: true, ..setting(&[&[W]]) });
     holds("a writer without witness", &Setting { ghosts: true, witness: false, ..setting(&[&[W]]) });
     holds("a writer that may stray", &Setting { strays: true, ..setting(&[&[W]]) });
     holds("a reader", &Setting { crashes: 2, ..setting(&[&[R]]) });
@@ -99,6 +104,7 @@ fn two_branches() {
         ("two writers, pinned to their sessions", Setting { pinned: true, ghosts: true, ..two() }),
         ("two writers that may stray", Setting { strays: true, ..two() }),
         ("two writers and an operator", Setting { operator: 1, ..two() }),
+        ("two writers, fenced off by a question", Setting { fences: true, ..two() }),
         ("two writers whose records are lost", Setting { losses: 1, ..two() }),
         ("two writers whose records are lost, asked about", Setting { losses: 1, questions: true, ..two() }),
         ("two writers without witness", Setting { witness: false, ghosts: true, ..two() }),
@@ -155,6 +161,12 @@ fn recovery_beside_a_live_transaction() {
     }
 }
 
+/// It loses leases, and is refused or finds nothing decided.
+#[test]
+fn a_copy_of_the_journal() {
+    holds("two writers and a copy", &Setting { crashes: 0, copy: true, ..setting(&[&[W, W]]) });
+}
+
 /// Who always says no is safe, and no use: when everybody agrees, all commits.
 #[test]
 fn when_nothing_fails_all_commits() {
@@ -204,7 +216,13 @@ fn planted_bugs_are_caught() {
         (Bug::DamageIsToldFirst,           "I9", Setting { strays: true, ..two() }),
         (Bug::DamageIsForgotten,           "I9", Setting { strays: true, ..two() }),
         (Bug::LostMeansUndecided,          "I3", Setting { losses: 1, ..two() }),
+        (Bug::SilenceIsNever,              "I3", Setting { fences: true, ..one() }),
         (Bug::ResolvedBesideSessions,      "I3", Setting { losses: 1, ..two() }),
+        // Beside a copy of the journal.
+        (Bug::NoLease,                     "I2", Setting { copy: true, crashes: 0, ..two() }),
+        (Bug::RegainedIsAsGood,            "I2", Setting { copy: true, crashes: 0, ..two() }),
+        (Bug::NoStaleCheck,                "I1", Setting { copy: true, crashes: 0, ..two() }),
+        (Bug::LeaseLostBehindTheDecision,  "I1", Setting { copy: true, crashes: 0, ..two() }),
     ];
     assert_eq!(rows.len(), Bug::COUNT);
     let mut sound: Vec<Setting> = Vec::new();

@@ -1,9 +1,10 @@
 //! What is left to persons: a disk that has lost records is repaired, and somebody decides what no record does.
 
 use super::bugs::Bug;
-use super::council::{NOTHING, remembered};
-use super::step::Event;
+use super::council::{NOTHING, outcome_now, remembered};
+use super::step::{Broken, Event};
 use super::world::{Deal, Setting, Slot, State, World};
+use crate::protocol::recovery::{Action, Evidence};
 use crate::protocol::{Outcome, Resolution};
 
 impl Deal {
@@ -40,6 +41,38 @@ impl World {
         if !any(State::Committed) && answer != Some(Outcome::Committed) {
             events.push(Event::Resolve(deal, Resolution::RollBack));
         }
+    }
+
+    /// Somebody asks for an outcome by id: fence after fence, on every participant, then what the answers say.
+    pub fn events_of_question(&self, setting: &Setting, deal: usize, events: &mut Vec<Event>) {
+        if !setting.fences || self.poisoned || remembered(self, setting, deal) != NOTHING {
+            return;
+        }
+        let first = deal * setting.participants();
+        let open =
+            (first..first + setting.participants()).find(|index| self.sites[*index].answer == Evidence::NotAsked);
+        match open {
+            Some(index) => events.extend([Event::Fence(index), Event::FenceFails(index)]),
+            None => events.push(Event::Conclude(deal)),
+        }
+    }
+
+    /// No answer is told as [`Evidence::Nothing`] here, to be told from a question that is still to be put.
+    pub fn fence(&mut self, setting: &Setting, index: usize, answered: bool) {
+        let answer = if answered { self.carry(setting, index, Action::Ask) } else { None };
+        let silence = if setting.bug == Some(Bug::SilenceIsNever) { Evidence::Never } else { Evidence::Nothing };
+        self.sites[index].answer = answer.unwrap_or(silence);
+    }
+
+    /// The memory is read again, and the answers are thrown away.
+    pub fn conclude(&mut self, setting: &Setting, deal: usize) -> Result<(), Broken> {
+        let answers: Vec<_> = self.of(setting, deal).iter().map(|site| site.answer).collect();
+        let first = deal * setting.participants();
+        for site in &mut self.sites[first..first + setting.participants()] {
+            site.answer = Evidence::NotAsked;
+        }
+        let outcome = outcome_now(self, setting, deal, &answers);
+        self.hear_outcome(deal, outcome)
     }
 
     /// Nobody decides beside a running application: it is stopped, and started again.

@@ -92,7 +92,7 @@ impl World {
     }
 
     /// What recovery says of a transaction may become more certain, never different.
-    fn hear_outcome(&mut self, deal: usize, outcome: Option<Outcome>) -> Result<(), Broken> {
+    pub fn hear_outcome(&mut self, deal: usize, outcome: Option<Outcome>) -> Result<(), Broken> {
         let deal = &mut self.deals[deal];
         let sure = outcome.filter(|outcome| matches!(outcome, Outcome::Committed | Outcome::RolledBack));
         let Some(sure) = sure else { return Ok(()) };

@@ -1,10 +1,11 @@
 //! What can happen next, and what it does: application, coordinator, sessions, servers, journal, process.
 
 use super::bugs::Bug;
+use super::copy::Lease;
 use super::council::Council;
 use super::world::{Deal, Line, Reply, Request, Setting, Slot, State, Witness, World};
 use crate::protocol::coordinator::Phase;
-use crate::protocol::recovery::Action;
+use crate::protocol::recovery::{Action, Evidence};
 use crate::protocol::{Finish, Input, Mode, Outcome, Output, Record, Resolution, Vote};
 use std::rc::Rc;
 
@@ -46,6 +47,19 @@ pub enum Event {
     ScanFails(usize),
     Plan,
     Act(usize, Delivery),
+    /// Somebody who asks for the outcome by id puts the fence question, and hears an answer or none.
+    Fence(usize),
+    FenceFails(usize),
+    Conclude(usize),
+    /// A server forgets the lease of a participant.
+    LoseLease(usize),
+    RegainLease(usize),
+    CopyTakes(usize),
+    /// The copy asks whether it is stale.
+    CopyChecks,
+    /// It rolls a branch back.
+    CopyActs(usize),
+    CopyEnds,
     /// An unanswered request of the resolver is carried out after all.
     LandStray(usize),
     DropStray(usize),
@@ -72,7 +86,11 @@ impl Event {
     /// What need not happen. All else happens sooner or later.
     pub fn is_fault(self, world: &World) -> bool {
         match self {
-            Self::ReopenWithLoss(_)
+            Self::LoseLease(_)
+            | Self::FenceFails(_)
+            | Self::CopyTakes(_)
+            | Self::CopyActs(_)
+            | Self::ReopenWithLoss(_)
             | Self::Cut(_)
             | Self::SyncFails(_)
             | Self::RememberFails(_)
@@ -139,6 +157,7 @@ impl World {
             self.events_of_deal(setting, index, &mut events);
         }
         self.events_of_resolver(setting, &mut events);
+        self.events_of_copy(setting, &mut events);
         events
     }
 
@@ -149,6 +168,9 @@ impl World {
         }
         if deal.coordinator.is_none() {
             self.events_of_person(setting, index, events);
+            if deal.begun {
+                self.events_of_question(setting, index, events);
+            }
             let asked = self.of(setting, index).iter().all(|site| site.wanted);
             if deal.begun && setting.questions && !asked {
                 events.push(Event::Ask(index));
@@ -189,7 +211,10 @@ impl World {
                 }
             }
             Line::Answered(reply) => {
-                events.push(Event::Hear(index));
+                let yes = matches!(reply, Reply::Voted(Vote::Prepared | Vote::ReadOnly));
+                if !yes || self.may_decide(setting, index / setting.participants()) {
+                    events.push(Event::Hear(index));
+                }
                 let unknown = matches!(reply, Reply::Voted(Vote::Unknown) | Reply::Finished(Finish::Unknown));
                 events.extend((!unknown).then_some(Event::Cut(index)));
             }
@@ -264,6 +289,15 @@ impl World {
                     self.sites[index].wanted = true;
                 }
             }
+            Event::Fence(index) => self.fence(setting, index, true),
+            Event::FenceFails(index) => self.fence(setting, index, false),
+            Event::Conclude(deal) => self.conclude(setting, deal)?,
+            Event::LoseLease(_)
+            | Event::RegainLease(_)
+            | Event::CopyTakes(_)
+            | Event::CopyChecks
+            | Event::CopyActs(_)
+            | Event::CopyEnds => self.copy(setting, event),
             Event::Scan(_) | Event::ScanFails(_) | Event::Plan | Event::Act(..) => {
                 self.resolve(setting, event, council)?;
             }
@@ -274,6 +308,7 @@ impl World {
 
     fn begin(&mut self, setting: &Setting, deal: usize) {
         self.deals[deal].begun = true;
+        self.deals[deal].unguarded = self.leases.contains(&Lease::Nobody) || self.leases.contains(&Lease::Copy);
         self.deals[deal].coordinator = Some(Rc::new(setting.coordinator(deal)));
         for index in self.indices(setting).filter(|index| index / setting.participants() == deal) {
             self.sites[index].state = State::Active;
@@ -425,6 +460,7 @@ impl World {
         for site in &mut self.sites {
             site.close();
             site.wanted = false;
+            site.answer = Evidence::NotAsked;
         }
     }
 

@@ -3,6 +3,7 @@
 //! A participant holds at most one branch of each transaction, so the servers are a table of [`Site`]s. All is small
 //! and `Copy` but the coordinators, which are the real ones.
 
+use super::copy::{Lease, Twin};
 use crate::id::{BranchId, Incarnation, Lineage, NodeName, ParticipantName, TransactionId};
 use crate::protocol::coordinator::{Phase, Stage};
 use crate::protocol::recovery::{Action, Evidence};
@@ -31,6 +32,10 @@ pub struct Setting {
     pub operator: u8,
     /// How often the disk may lose durable records, and be repaired.
     pub losses: u8,
+    /// Whether a copy of the journal, from before all transactions, is opened beside it.
+    pub copy: bool,
+    /// Whether somebody may ask for an outcome by id, and put the question to the participants himself.
+    pub fences: bool,
     /// Whether somebody may ask for an outcome by id.
     pub questions: bool,
     /// Whether each transaction carries a payload, which makes a decision record necessary.
@@ -174,6 +179,8 @@ pub struct Site {
     pub todo: Option<Action>,
     /// A request of the resolver without an answer: it may still be carried out.
     pub stray: Option<Action>,
+    /// What the fence has answered to who asked for the outcome by id.
+    pub answer: Evidence,
     /// On the resolver's list of branches that coordinators left.
     pub wanted: bool,
 }
@@ -214,6 +221,8 @@ pub struct Deal {
     pub decided: bool,
     /// A person decided against what the application was told, where no branch showed it.
     pub against: bool,
+    /// A lease was lost since it began.
+    pub unguarded: bool,
     /// What the application was told.
     pub answer: Option<Outcome>,
     /// What recovery told whoever asked, once it was sure.
@@ -237,6 +246,9 @@ pub struct World {
     pub losses: u8,
     /// It has: no record means nothing.
     pub incomplete: bool,
+    /// By participant.
+    pub leases: [Lease; 3],
+    pub twin: Twin,
 }
 
 impl World {
@@ -251,6 +263,7 @@ impl World {
             evidence: Evidence::NotAsked,
             todo: None,
             stray: None,
+            answer: Evidence::NotAsked,
             wanted: false,
         };
         let deal = Deal {
@@ -263,6 +276,7 @@ impl World {
             resolved: None,
             decided: false,
             against: false,
+            unguarded: false,
             answer: None,
             told: None,
             memory_before: 0,
@@ -278,6 +292,8 @@ impl World {
             operator: setting.operator,
             losses: setting.losses,
             incomplete: false,
+            leases: [Lease::Original; 3],
+            twin: Twin::Opened,
         };
         for index in world.indices(setting) {
             world.sites[index].mode = setting.modes[index / setting.participants()][index % setting.participants()];
@@ -335,6 +351,9 @@ impl World {
             }
             key[4 + number] = deal.pack(phase, unremembered);
         }
+        for (column, lease) in columns.iter_mut().zip(self.leases) {
+            column[0] |= (lease as u64) << 62;
+        }
         columns[..participants].sort_unstable();
         for (index, word) in columns[..participants].iter().flat_map(|c| &c[..setting.modes.len()]).enumerate() {
             key[index] = *word;
@@ -344,6 +363,7 @@ impl World {
         word.put(4, u32::from(self.operator));
         word.put(2, u32::from(self.losses));
         word.put(1, u32::from(self.incomplete));
+        word.put(2, self.twin as u32);
         word.put(1, u32::from(self.first_life));
         word.put(1, u32::from(self.up));
         word.put(1, u32::from(self.poisoned));
@@ -382,6 +402,7 @@ impl Site {
         word.put(2, work(self.todo));
         word.put(2, work(self.stray));
         word.put(1, u32::from(self.wanted));
+        word.put(3, self.answer as u32);
         word.put(3, stage);
         word.0
     }
@@ -404,6 +425,7 @@ impl Deal {
         word.put(2, self.resolved.map_or(0, |resolution| 1 + resolution as u32));
         word.put(1, u32::from(self.decided));
         word.put(1, u32::from(self.against));
+        word.put(1, u32::from(self.unguarded));
         word.0
     }
 }
