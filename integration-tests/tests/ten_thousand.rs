@@ -10,8 +10,7 @@ use handfast::participant::{self, BeginOptions, Isolation, Participant, Registra
 use handfast::protocol::{CommitRecord, DecidedBranch, Mode, ParticipantRecord, Record, Vote};
 use handfast::resolver::Resolver;
 use handfast::{Config, TransactionId, tokio_postgres};
-use integration_tests::servers::{self, Flavor, Server};
-use integration_tests::{each_pair, servers::ConfigBuilder};
+use integration_tests::servers::{self, ConfigBuilder, Flavor, Server};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -115,38 +114,49 @@ async fn recovered(config: &Config) -> Duration {
     took
 }
 
-each_pair! {
-    /// In one run: the bare statements before and after, so that a server that grows slower counts for both.
-    #[ignore = "takes minutes, and measures: `make bench` runs it"]
-    async fn ten_thousand_in_doubt(other) {
-        let many = std::env::var("HANDFAST_MANY").map_or(MANY, |many| many.parse().unwrap());
-        let slots = servers::options().with("max_prepared_transactions", &(many + 100).to_string());
-        let (ledger, orders) = tokio::join!(servers::start_with(Flavor::Postgres, slots), servers::start(other));
-        for server in [&ledger, &orders] {
-            server.create_database("bench").await.unwrap();
-        }
-        let journal = TempDir::new().unwrap();
-        let config = ConfigBuilder::new(journal.path())
-            .section("[recovery]\nstatement_timeout = \"60s\"\n")
-            .participant("ledger", &ledger, "bench")
-            .participant("orders", &orders, "bench")
-            .build();
-        let config = Arc::new(config);
-        let first = decided(&config, 1, many).await;
-        let before = bare([&ledger, &orders], "bench", &first).await;
-        // What is gone is proven by its witness, and closed.
-        recovered(&config).await;
-        decided(&config, 2, many).await;
-        let took = recovered(&config).await;
-        let last = decided(&config, 3, many).await;
-        let after = bare([&ledger, &orders], "bench", &last).await;
-        let bare = (before + after) / 2;
-        let ratio = took.as_secs_f64() / bare.as_secs_f64();
-        println!(
-            "{many} transactions on PostgreSQL and {}: bare statements {before:.2?} and {after:.2?}, recovery {took:.2?}: \
+/// In one run: the bare statements before and after, so that a server that grows slower counts for both.
+async fn ten_thousand_in_doubt(other: Flavor) {
+    let many = std::env::var("HANDFAST_MANY").map_or(MANY, |many| many.parse().unwrap());
+    let slots = servers::options().with("max_prepared_transactions", &(many + 100).to_string());
+    let (ledger, orders) = tokio::join!(servers::start_with(Flavor::Postgres, slots), servers::start(other));
+    for server in [&ledger, &orders] {
+        server.create_database("bench").await.unwrap();
+    }
+    let journal = TempDir::new().unwrap();
+    let config = ConfigBuilder::new(journal.path())
+        .section("[recovery]\nstatement_timeout = \"60s\"\n")
+        .participant("ledger", &ledger, "bench")
+        .participant("orders", &orders, "bench")
+        .build();
+    let config = Arc::new(config);
+    let first = decided(&config, 1, many).await;
+    let before = bare([&ledger, &orders], "bench", &first).await;
+    // What is gone is proven by its witness, and closed.
+    recovered(&config).await;
+    decided(&config, 2, many).await;
+    let took = recovered(&config).await;
+    let last = decided(&config, 3, many).await;
+    let after = bare([&ledger, &orders], "bench", &last).await;
+    let bare = (before + after) / 2;
+    let ratio = took.as_secs_f64() / bare.as_secs_f64();
+    println!(
+        "{many} transactions on PostgreSQL and {}: bare statements {before:.2?} and {after:.2?}, recovery {took:.2?}: \
              {ratio:.2} times as long",
-            other.product()
-        );
-        assert!(ratio <= 2.0, "{ratio:.2}");
+        other.product()
+    );
+    assert!(ratio <= 2.0, "{ratio:.2}");
+}
+
+#[test]
+#[ignore = "takes minutes, and measures: `make bench` runs it"]
+fn postgres_mariadb() {
+    servers::runtime().block_on(ten_thousand_in_doubt(Flavor::MariaDb));
+}
+
+#[test]
+#[ignore = "takes minutes, and measures: `make bench` runs it"]
+fn postgres_mysql() {
+    if servers::is_available(Flavor::MySql) {
+        servers::runtime().block_on(ten_thousand_in_doubt(Flavor::MySql));
     }
 }
