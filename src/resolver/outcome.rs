@@ -1,6 +1,5 @@
 //! How one transaction ended.
 
-use super::look::evidence;
 use super::store::Store;
 use super::{Resolver, unknown};
 use crate::engine::Standing;
@@ -85,6 +84,6 @@ impl Resolver {
             return Evidence::NotAsked;
         }
         let question = if self.store.journal().is_some() { Question::Fence } else { Question::Look };
-        participant.ask(&branch, question).await.map_or(Evidence::NotAsked, evidence)
+        participant.ask(&branch, question).await.map_or(Evidence::NotAsked, Evidence::from)
     }
 }
