@@ -253,8 +253,9 @@ fn unknown(id: TransactionId) -> Error {
 /// Makes durable what was found to be damaged: every later pass repeats it, until a person has dealt with it. Whether
 /// there was anything new.
 async fn write_damage(journal: &Journal, plan: &Plan) -> Result<bool> {
-    let found_at_ms = now_ms();
-    let record = |(transaction, branches)| Record::Damaged(DamageRecord { transaction, branches, found_at_ms });
+    let (found_at_ms, found_by) = (now_ms(), journal.incarnation());
+    let record =
+        |(transaction, branches)| Record::Damaged(DamageRecord { transaction, branches, found_at_ms, found_by });
     let written = join_all(plan.damages().map(|damage| journal.append(record(damage)))).await;
     let any = !written.is_empty();
     written.into_iter().collect::<Result<()>>().map(|()| any)

@@ -299,8 +299,8 @@ fn describe_record(record: &Record) -> String {
             format!("records of {incarnation} may have been lost {}", by_hand(remark))
         }
         Record::Witnessed(id) => format!("committed, as a witness proves, {id}"),
-        Record::GivenUp(incarnation, participant) => {
-            format!("what {incarnation} left on {participant} is given up")
+        Record::GivenUp(incarnation, participant, remark) => {
+            format!("what {incarnation} left on {participant} is given up {}", by_hand(remark))
         }
     }
 }

@@ -311,7 +311,12 @@ impl Pump {
     }
 
     fn remember(&mut self, branch: DamagedBranch) {
-        let record = DamageRecord { transaction: self.id, branches: vec![branch], found_at_ms: now_ms() };
+        let record = DamageRecord {
+            transaction: self.id,
+            branches: vec![branch],
+            found_at_ms: now_ms(),
+            found_by: self.id.incarnation,
+        };
         let engine = self.engine.clone();
         self.requests
             .push(Box::pin(async move { Event::Remembered(engine.journal.append(Record::Damaged(record)).await) }));

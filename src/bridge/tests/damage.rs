@@ -1,7 +1,7 @@
 //! What somebody ended behind the bridge's back, and what a journal does not know.
 
 use super::*;
-use crate::protocol::Resolution;
+use crate::protocol::{DamageRecord, Resolution};
 
 #[tokio::test]
 async fn the_applications_own_commit_is_damage_never_a_rollback() {
@@ -168,4 +168,64 @@ fn damage_does_not_keep_an_incarnation_from_being_settled() {
             bridge.close().await.unwrap();
         });
     }
+}
+
+/// Somebody commits a branch by hand while its transaction is undecided: the bridge that began it knows that it was not
+/// decided, and no later opening takes the witness for a sign that the journal is a copy.
+#[test]
+fn a_commit_by_hand_that_its_own_bridge_noticed_refuses_no_later_opening() {
+    let world = World::new();
+    let mut id = None;
+    Runtime::new().unwrap().block_on(async {
+        let bridge = world.try_open("[transaction]\ntimeout = \"500ms\"").await.unwrap();
+        let tx = write_both(&bridge).await;
+        id = Some(tx.id());
+        world.left.arm(Step::Prepare, Fault::Hang);
+        let (ended, ()) = tokio::join!(tx.commit(), async {
+            eventually("it is prepared", || !world.right.prepared_names().is_empty()).await;
+            assert!(world.right.commit_by_hand(&world.right.prepared_names()[0]));
+        });
+        assert_ne!(ended.unwrap_err().outcome(), Outcome::InDoubt);
+        eventually("it is noticed", || bridge.status().damaged == 1).await;
+        bridge.close().await.unwrap();
+    });
+    let id = id.unwrap();
+    for _ in 0..2 {
+        Runtime::new().unwrap().block_on(async {
+            let bridge = world.open().await;
+            all_settled(&bridge).await;
+            assert_eq!((bridge.outcome(id).await.unwrap(), bridge.status().damaged), (Outcome::Damaged, 1));
+            let tx = bridge.begin().await.unwrap();
+            write(&tx, "left", 2, 1).await.unwrap();
+            tx.commit().await.unwrap();
+            bridge.close().await.unwrap();
+        });
+    }
+    assert_eq!(world.values(1), (None, Some(20)));
+}
+
+/// A copy may call a transaction damaged, whose decision it lacks, before it sees the witness. That makes it no original.
+#[test]
+fn damage_that_a_copy_has_found_is_still_a_sign() {
+    let world = World::new();
+    let mut id = None;
+    crashed(async || {
+        let bridge = world.open().await;
+        let mut decided = left_at(&bridge, 0, 1, 1).await;
+        assert_eq!(decided.prepare().await.value, crate::protocol::Vote::Prepared);
+        assert_eq!(decided.commit().await.value, crate::protocol::Finish::Done);
+        id = Some(bridge.engine.id(1));
+    });
+    let transaction = id.unwrap();
+    Runtime::new().unwrap().block_on(async {
+        let config = world.config("");
+        let opening = crate::engine::opening(&config, ["left", "right"].map(|name| name.parse().unwrap()).into_iter());
+        let copy = crate::journal::Journal::open(&config.journal, opening.unwrap()).unwrap();
+        let record = DamageRecord { transaction, branches: Vec::new(), found_at_ms: 0, found_by: copy.incarnation() };
+        copy.append(crate::protocol::Record::Damaged(record)).await.unwrap();
+        copy.close().unwrap();
+        let error = world.try_open("").await.err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(error.chain().contains("older copy"), "{}", error.chain());
+    });
 }

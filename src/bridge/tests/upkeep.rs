@@ -97,3 +97,50 @@ async fn tables_stay_small() {
     assert_eq!(rows(), [0, 0], "nothing moves any more, and nothing is registered but the one at work");
     assert_eq!(bridge.outcome(last.unwrap()).await.unwrap(), Outcome::Committed);
 }
+
+/// A bug in a participant, before and after the decision was handed out: the transaction is in doubt, and the resolver
+/// finds out, as after a crash. The bridge goes on.
+#[tokio::test]
+async fn a_panic_leaves_a_transaction_in_doubt_and_is_survived() {
+    let cases = [(Step::Prepare, Outcome::RolledBack, UNTOUCHED), (Step::Commit, Outcome::Committed, WRITTEN)];
+    for (step, outcome, values) in cases {
+        let world = World::new();
+        let bridge = world.open().await;
+        let tx = write_both(&bridge).await;
+        world.left.arm(step, Fault::Panic);
+        let error = tx.commit().await.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::InDoubt, "{step:?}");
+        assert_eq!(outcome_settles(&bridge, error.id()).await, outcome, "{step:?}");
+        eventually("nothing is left", || {
+            let nothing_prepared = [&world.left, &world.right].iter().all(|one| one.prepared_names().is_empty());
+            nothing_prepared && world.nothing_held(1) && world.values(1) == values && bridge.status().in_doubt == 0
+        })
+        .await;
+        assert_eq!(bridge.status().running, 0);
+        write_both(&bridge).await.commit().await.unwrap();
+        assert_eq!(world.values(1), WRITTEN);
+        bridge.close().await.unwrap();
+    }
+}
+
+/// The same in a rollback, and where one writer decides alone: whether it has committed tells its witness.
+#[tokio::test]
+async fn a_panic_in_a_rollback_or_of_one_writer_is_found_out() {
+    let world = World::new();
+    let bridge = world.open().await;
+    let tx = write_both(&bridge).await;
+    world.left.arm(Step::RollBack, Fault::Panic);
+    let id = tx.id();
+    let _ = tx.rollback().await;
+    assert_eq!(outcome_settles(&bridge, id).await, Outcome::RolledBack);
+    eventually("nothing is held", || world.nothing_held(1)).await;
+    let tx = bridge.begin().await.unwrap();
+    write(&tx, "left", 1, 10).await.unwrap();
+    world.left.arm(Step::CommitOnePhase, Fault::Panic);
+    let error = tx.commit().await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::InDoubt);
+    assert_eq!(outcome_settles(&bridge, error.id()).await, Outcome::RolledBack);
+    eventually("nothing is held", || world.nothing_held(1)).await;
+    assert_eq!(world.values(1), UNTOUCHED);
+    bridge.close().await.unwrap();
+}
