@@ -31,6 +31,7 @@ mod error;
 mod finishing;
 mod lease;
 mod lent;
+mod letting_go;
 mod notes;
 mod probe;
 mod savepoints;
