@@ -49,12 +49,12 @@ use self::branch::{Common, XaBranch};
 use self::checks::Checkup;
 use self::control::Control;
 use self::error::{DUPLICATE_KEY, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, MyError, XA_DUPLICATE, explain};
-use self::session::{Connector, Lease, Product, Sessions, Slots};
+use self::session::{Connector, Lease, Product, Sessions};
 use self::settings::Expected;
 use self::setup::Setup;
 use self::sql::{Sql, Step};
 use self::wire::Failure;
-use super::pool::Registry;
+use super::pool::{Registry, Slots};
 use super::witness::Witnessed;
 use super::{
     Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Hear, Participant, Prunable, Question,
