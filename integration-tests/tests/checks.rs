@@ -249,7 +249,16 @@ mod statements_in_the_binary_log {
         is(&bench.found("binlog_format").await, Severity::Failure, &["1665", "binlog_format = 'ROW'"]);
         let refused = bench.found("rights").await;
         is(&refused, Severity::Note, &["1665"]);
-        assert_eq!(bench.opening("").await.err().map(|error| error.kind()), Some(ErrorKind::Setup));
+        // Before anything is written there.
+        let database = servers::fresh_database(bench.server).await;
+        let fresh = Bench::at(bench.server, database.clone(), &bench.server.url(&database), "").await;
+        assert_eq!(fresh.participant.init().await.err().map(|error| error.kind()), Some(ErrorKind::Setup));
+        for bench in [bench, fresh] {
+            let before = bench.sql("SHOW TABLES").await;
+            assert_eq!(bench.opening("").await.err().map(|error| error.kind()), Some(ErrorKind::Setup));
+            assert_eq!(bench.sql("SHOW TABLES").await, before);
+            assert_eq!(before.is_empty(), bench.database == database);
+        }
     }
 
     test_with_servers! { mariadb: run(MariaDb) }

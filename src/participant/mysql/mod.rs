@@ -340,7 +340,7 @@ impl Participant for Mysql {
     }
 
     fn init(&self) -> BoxFuture<'_, Result<Lineage>> {
-        Box::pin(async { self.setup().init().await })
+        Box::pin(async { self.setup().prepare().await })
     }
 
     fn begin<'a>(
