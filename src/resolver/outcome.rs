@@ -14,7 +14,7 @@ impl Resolver {
     /// How a transaction ended. A resolver that only reads inserts no fence: what it cannot read off is in doubt.
     ///
     /// # Errors
-    /// [`ErrorKind::Unknown`] when this journal never gave out that id.
+    /// [`ErrorKind::Unknown`](crate::ErrorKind::Unknown) when this journal never gave out that id.
     ///
     /// # Cancel safety
     /// May be dropped at any point.

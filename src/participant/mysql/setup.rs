@@ -1,9 +1,9 @@
 //! Prerequisites, tables, lineage, registration.
 
-use super::checks::{Expected, Settings};
 use super::control::Control;
 use super::error::{self, DUPLICATE_KEY, MyError, XA_FAILED, explain};
 use super::session::Product;
+use super::settings::{Expected, Settings};
 use super::sql::{self, Sql};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName};
