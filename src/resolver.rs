@@ -10,6 +10,7 @@
 
 mod apply;
 mod background;
+mod copy;
 mod foreign;
 mod hand;
 mod look;
@@ -20,6 +21,7 @@ mod status;
 mod store;
 mod vet;
 
+pub use copy::Lacking;
 pub use foreign::Foreigner;
 pub use hand::Adoption;
 pub use pass::{Pass, Progress, Seen, View};

@@ -15,6 +15,7 @@ use crate::id::{Incarnation, JournalId, NodeName};
 use crate::journal::Journal;
 use crate::participant::witness::{PAGE, Witnessed};
 use crate::participant::{Claim, Participant, Registered, Sighted};
+use crate::protocol::IncarnationRecord;
 use crate::protocol::recovery::{self, Memory, RegistryRow, Sign, Stale, WitnessRow};
 use std::collections::BTreeMap;
 
@@ -49,7 +50,8 @@ pub(crate) async fn vet(
     if let Some(stale) = journal.image(|image| unknown_opening(image, journal.id(), &registered)) {
         return Err(Objection::Stale(stale.at(participant.name())));
     }
-    match unknown_decision(participant, journal).await? {
+    let judge = |rows: &[WitnessRow]| journal.image(|image| recovery::unknown_decision(image, rows));
+    match unknown_decision(participant, &journal.unsettled(), judge).await? {
         Some(stale) => Err(Objection::Stale(older_copy(&stale).at(participant.name()))),
         None => Ok(registered),
     }
@@ -112,10 +114,15 @@ pub(crate) async fn orphans(
     Err(Error::new(ErrorKind::Refused, message).at(participant.name()))
 }
 
-/// The witness of a decision that the journal does not hold, of an earlier opening.
-async fn unknown_decision(participant: &dyn Participant, journal: &Journal) -> Result<Option<Stale>> {
+/// The witness of a decision that the journal does not hold, of one of these openings. What the rows say is judged a page
+/// at a time, when they have been read.
+pub(crate) async fn unknown_decision(
+    participant: &dyn Participant,
+    openings: &[IncarnationRecord],
+    judge: impl Fn(&[WitnessRow]) -> Option<Stale>,
+) -> Result<Option<Stale>> {
     let mut numbers: BTreeMap<u16, Vec<Incarnation>> = BTreeMap::new();
-    for opened in journal.unsettled() {
+    for opened in openings {
         for (_, number) in opened.participants.iter().zip(0..).filter(|(name, _)| **name == participant.name()) {
             numbers.entry(number).or_default().push(opened.incarnation);
         }
@@ -126,7 +133,7 @@ async fn unknown_decision(participant: &dyn Participant, journal: &Journal) -> R
         while let Some((mut of, from)) = to_read.pop() {
             let page = participant.witnessed(number, &of, from).await?;
             let rows: Vec<_> = page.iter().map(|row| witness(number, row)).collect();
-            let stale = journal.image(|image| recovery::unknown_decision(image, &rows));
+            let stale = judge(&rows);
             if stale.is_some() {
                 return Ok(stale);
             }

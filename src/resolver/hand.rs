@@ -229,7 +229,7 @@ impl Resolver {
     }
 
     /// The journal of a resolver in a person's hand.
-    fn hand_on(&self) -> Result<&Journal> {
+    pub(super) fn hand_on(&self) -> Result<&Journal> {
         match &self.store {
             Store::Locked(journal) => Ok(journal),
             Store::Live(_) | Store::Offline(_) => {

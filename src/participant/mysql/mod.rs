@@ -54,6 +54,7 @@ use self::settings::Expected;
 use self::setup::Setup;
 use self::sql::{Sql, Step};
 use self::wire::Failure;
+use super::lease::silence;
 use super::pool::{Registry, Slots};
 use super::witness::Witnessed;
 use super::{
@@ -102,7 +103,7 @@ impl Mysql {
         let connector = Connector { name, opts, timeout: pool.connect_timeout, sql: sql.clone(), product };
         let nonce = AtomicU64::new(witness::random()?);
         Ok(Self {
-            control: Arc::new(Control::new(connector.clone(), recovery.statement_timeout)),
+            control: Arc::new(Control::new(connector.clone(), recovery.statement_timeout, silence(recovery))),
             connector,
             sql,
             pool_size: config.pool_size.unwrap_or(pool.size),

@@ -44,6 +44,7 @@ pub use self::lent::{Lent, PostgresBranch};
 use self::session::{Connector, Lease, Sessions};
 use self::setup::Setup;
 use self::sql::Sql;
+use super::lease::silence;
 use super::pool::{Registry, Slots};
 use super::witness::Witnessed;
 use super::{
@@ -93,7 +94,7 @@ impl Postgres {
         let connector = Connector { name, config: driver, timeout: pool.connect_timeout, sql: sql.clone() };
         let pool_size = config.pool_size.unwrap_or(pool.size);
         Ok(Self {
-            control: Control::new(connector.clone(), recovery.statement_timeout),
+            control: Control::new(connector.clone(), recovery.statement_timeout, silence(recovery)),
             connector,
             sql,
             pool_size,
