@@ -14,7 +14,7 @@ pub(crate) use lease::Taking;
 pub(crate) use live::{Live, Standing};
 pub(crate) use member::Member;
 pub(crate) use pump::{Enlisted, Job, Verdict};
-pub(crate) use vet::{Objection, stale_by, unknown_opening, vet};
+pub(crate) use vet::{Objection, older_copy, unknown_decision, unknown_opening, vet};
 
 use crate::config::{Config, RecoveryConfig, TransactionConfig};
 use crate::error::{Error, ErrorKind, Result};

@@ -10,6 +10,7 @@
 
 mod apply;
 mod background;
+mod copy;
 mod foreign;
 mod hand;
 mod look;
@@ -20,6 +21,7 @@ mod status;
 mod store;
 mod vet;
 
+pub use copy::Lacking;
 pub use foreign::Foreigner;
 pub use hand::Adoption;
 pub use pass::{Pass, Progress, Seen, View};
@@ -253,8 +255,9 @@ fn unknown(id: TransactionId) -> Error {
 /// Makes durable what was found to be damaged: every later pass repeats it, until a person has dealt with it. Whether
 /// there was anything new.
 async fn write_damage(journal: &Journal, plan: &Plan) -> Result<bool> {
-    let found_at_ms = now_ms();
-    let record = |(transaction, branches)| Record::Damaged(DamageRecord { transaction, branches, found_at_ms });
+    let (found_at_ms, found_by) = (now_ms(), journal.incarnation());
+    let record =
+        |(transaction, branches)| Record::Damaged(DamageRecord { transaction, branches, found_at_ms, found_by });
     let written = join_all(plan.damages().map(|damage| journal.append(record(damage)))).await;
     let any = !written.is_empty();
     written.into_iter().collect::<Result<()>>().map(|()| any)

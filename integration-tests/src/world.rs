@@ -123,6 +123,11 @@ impl Side {
         self.server.flavor()
     }
 
+    /// The node name of its world.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
     /// The words of its dialect.
     pub fn words(&self) -> Words {
         match self.flavor() {

@@ -178,7 +178,8 @@ pub enum JournalCommand {
     Verify,
     /// Prints every record; never writes.
     Dump,
-    /// Makes a corrupt journal usable again from what can be read, and keeps a copy of every file.
+    /// Makes a corrupt journal usable again from what can be read, and keeps a copy of every file; or an older copy that is
+    /// all there is, from what the participants know.
     Repair {
         /// Why: kept in the journal for ever.
         #[arg(long, value_name = "TEXT", value_parser = reason)]

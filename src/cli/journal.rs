@@ -1,15 +1,16 @@
 //! `handfast journal verify|dump|repair`: how the journal is, beside a running application or without one; and the way
-//! out when it is corrupt. Only `repair --yes` writes.
+//! out when it is corrupt, or an older copy. Only `repair --yes` writes.
 
 use super::args::{Format, JournalCommand};
 use super::exit::Exit;
 use super::output::Output;
-use crate::config::JournalConfig;
+use crate::config::{Config, JournalConfig};
 use crate::error::Result;
 use crate::id::{Incarnation, TransactionId};
 use crate::journal::format::Entry;
 use crate::journal::{self, LeftOut, Offline, OfflineEntry, Repaired, Verdict};
 use crate::protocol::{Absence, Record, Remark, Resolution};
+use crate::resolver::{Lacking, Resolver};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,13 +21,71 @@ const NAMED: usize = 20;
 /// Reads the journal and tells how it is, or repairs it.
 ///
 /// # Errors
-/// When there is none, or it cannot be read at all; of a repair, when it is sound or in use.
-pub fn run(config: &JournalConfig, command: JournalCommand, output: &mut Output) -> Result<Exit> {
+/// When there is none, or it cannot be read at all; of a repair, when it is sound and no older copy, or in use, and what
+/// keeps a participant from telling what it knows of a sound one.
+pub async fn run(config: Config, command: JournalCommand, output: &mut Output) -> Result<Exit> {
     match command {
-        JournalCommand::Verify => read(config, false, output),
-        JournalCommand::Dump => read(config, true, output),
-        JournalCommand::Repair { reason, yes } => repair(config, &reason, yes, output),
+        JournalCommand::Verify => read(&config.journal, false, output),
+        JournalCommand::Dump => read(&config.journal, true, output),
+        JournalCommand::Repair { reason, yes } => {
+            let verdict = journal::read(&config.journal.directory)?.verdict;
+            match verdict {
+                Verdict::Corrupt(_) => repair(&config.journal, &reason, yes, output),
+                // Nothing that is there is damaged; what is not there, only the participants know.
+                Verdict::Clean | Verdict::TornTail { .. } => complete(config, &reason, yes, output).await,
+            }
+        }
     }
+}
+
+/// Goes on with an older copy of a journal, or says what that would come to.
+async fn complete(config: Config, reason: &str, yes: bool, output: &mut Output) -> Result<Exit> {
+    let directory = config.journal.directory.clone();
+    let resolver = if yes { Resolver::open(config)? } else { Resolver::read(config)? };
+    let lacking = if yes { resolver.complete_copy(reason).await } else { resolver.lacking().await };
+    resolver.close().await?;
+    let lacking = lacking?;
+    match output.format() {
+        Format::Text => output.text(&lacking_text(&lacking, &directory, yes)),
+        Format::Json => output.json(&lacking_object(&lacking, yes)),
+    }
+    Ok(Exit::Clean)
+}
+
+fn lacking_text(lacking: &Lacking, directory: &Path, done: bool) -> String {
+    let mut text = format!("the journal in {} is an older copy of itself: records are missing\n", directory.display());
+    lacking.signs.iter().take(NAMED).for_each(|sign| text += &format!("shown by {sign}\n"));
+    if lacking.signs.len() > NAMED {
+        text += &format!("and by {} more\n", lacking.signs.len() - NAMED);
+    }
+    for opened in &lacking.unknown {
+        text += &format!("incomplete: opening {}, which it does not know\n", opened.incarnation);
+    }
+    for incarnation in &lacking.unsettled {
+        text += &format!("incomplete: opening {incarnation}: no record of its transactions means nothing\n");
+    }
+    text += if done {
+        "completed. Next: `handfast list` shows what is prepared and undecided,\n\
+         `handfast resolve` takes a decision; docs/recovery.md says on what grounds\n"
+    } else {
+        "nothing was changed. Is there a younger journal? Then bring it back. If this is all there is, the same with --yes\n\
+         marks these openings: what was decided and is missing here is for a person to decide again\n"
+    };
+    text
+}
+
+fn lacking_object(lacking: &Lacking, done: bool) -> Value {
+    let unknown = lacking.unknown.iter().map(|opened| opened.incarnation.to_string());
+    json!({
+        "schema": 1,
+        "status": Exit::Clean.as_str(),
+        "older_copy": true,
+        "completed": done,
+        "signs": lacking.signs,
+        "unknown": unknown.collect::<Vec<_>>(),
+        "unsettled": lacking.unsettled.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "next": ["handfast list", "handfast resolve"],
+    })
 }
 
 fn read(config: &JournalConfig, dump: bool, output: &mut Output) -> Result<Exit> {
@@ -299,8 +358,8 @@ fn describe_record(record: &Record) -> String {
             format!("records of {incarnation} may have been lost {}", by_hand(remark))
         }
         Record::Witnessed(id) => format!("committed, as a witness proves, {id}"),
-        Record::GivenUp(incarnation, participant) => {
-            format!("what {incarnation} left on {participant} is given up")
+        Record::GivenUp(incarnation, participant, remark) => {
+            format!("what {incarnation} left on {participant} is given up {}", by_hand(remark))
         }
     }
 }

@@ -71,7 +71,7 @@ async fn run(args: Args, output: &mut Output) -> Result<Exit> {
         Command::Completions { shell } => Ok(manual::completions(shell, output)),
         Command::Man { directory } => manual::pages(directory.as_deref(), output),
         Command::Outcome { id } => outcome::run(config()?, id, output).await,
-        Command::Journal { command } => journal::run(&config()?.journal, command, output),
+        Command::Journal { command } => journal::run(config()?, command, output).await,
         Command::Init { print } => init::run(&config()?, print, output).await,
         Command::Servers(options) => run_servers::run(options, output).await,
     }

@@ -11,10 +11,12 @@
 //!   journal that began work beside it would hide that.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Incarnation, NodeName, TransactionId};
-use crate::journal::{Image, Journal};
-use crate::participant::witness::{Kind, PAGE};
+use crate::id::{Incarnation, JournalId, NodeName};
+use crate::journal::Journal;
+use crate::participant::witness::{PAGE, Witnessed};
 use crate::participant::{Claim, Participant, Registered, Sighted};
+use crate::protocol::IncarnationRecord;
+use crate::protocol::recovery::{self, Memory, RegistryRow, Sign, Stale, WitnessRow};
 use std::collections::BTreeMap;
 
 /// Why a participant is not to be used.
@@ -45,37 +47,37 @@ pub(crate) async fn vet(
         return Ok(Vec::new());
     }
     let registered = participant.registry().await?;
-    if let Some(stale) = journal.image(|image| unknown_opening(image, &registered)) {
+    if let Some(stale) = journal.image(|image| unknown_opening(image, journal.id(), &registered)) {
         return Err(Objection::Stale(stale.at(participant.name())));
     }
-    match unknown_decision(participant, journal).await? {
-        Some(id) => Err(Objection::Stale(stale_by(id).at(participant.name()))),
+    let judge = |rows: &[WitnessRow]| journal.image(|image| recovery::unknown_decision(image, rows));
+    match unknown_decision(participant, &journal.unsettled(), judge).await? {
+        Some(stale) => Err(Objection::Stale(older_copy(&stale).at(participant.name()))),
         None => Ok(registered),
     }
 }
 
-/// An opening of this journal that it does not know.
-pub(crate) fn unknown_opening(image: &Image, registered: &[Registered]) -> Option<Error> {
-    let unknown = |row: &&Registered| row.journal == image.journal() && !image.knows(row.incarnation);
-    let Registered { incarnation, host, age, .. } = registered.iter().find(unknown)?;
-    Some(stale(&format!(
-        "it does not know of its own opening {incarnation}, {} s ago on {}",
-        age.as_secs(),
-        if host.is_empty() { "an unnamed machine" } else { host }
-    )))
+/// An opening of this journal, in a participant's table, that it does not know.
+pub(crate) fn unknown_opening(memory: &dyn Memory, journal: JournalId, registered: &[Registered]) -> Option<Error> {
+    let row = |row: &Registered| RegistryRow { incarnation: row.incarnation, journal: row.journal, node: row.node };
+    let rows: Vec<_> = registered.iter().map(row).collect();
+    recovery::unknown_opening(memory, journal, &rows).map(|stale| older_copy(&stale))
 }
 
-/// The journal does not know of a decision by which this transaction has committed.
-pub(crate) fn stale_by(id: TransactionId) -> Error {
-    stale(&format!(
-        "transaction {id} has committed in part, by a decision that the journal does not hold. (If somebody committed \
-         its branch by hand, and no other journal exists: `handfast resolve {id}`)"
-    ))
-}
-
-fn stale(what: &str) -> Error {
-    let cure = "nothing was touched: bring the latest journal back";
-    Error::new(ErrorKind::Refused, format!("the journal is an older copy: {what}; {cure}"))
+/// Nothing is settled by an older copy.
+pub(crate) fn older_copy(stale: &Stale) -> Error {
+    let by_hand = match stale.why {
+        Sign::Opening(_) => String::new(),
+        Sign::Decision(branch) => format!(
+            "if somebody committed that branch by hand, and no other journal exists, `handfast resolve {}`; ",
+            branch.transaction
+        ),
+    };
+    let message = format!(
+        "the journal is an older copy: {stale}; nothing was touched: bring the latest journal back; {by_hand}if this copy \
+         is all there is, `handfast journal repair` says what is missing"
+    );
+    Error::new(ErrorKind::Refused, message)
 }
 
 /// Refuses a participant that this journal sees for the first time while branches of a lost one are prepared there.
@@ -112,20 +114,17 @@ pub(crate) async fn orphans(
     Err(Error::new(ErrorKind::Refused, message).at(participant.name()))
 }
 
-/// A transaction of an earlier opening that has committed here by a decision which the journal does not hold.
-async fn unknown_decision(participant: &dyn Participant, journal: &Journal) -> Result<Option<TransactionId>> {
+/// The witness of a decision that the journal does not hold, of one of these openings. What the rows say is judged a page
+/// at a time, when they have been read.
+pub(crate) async fn unknown_decision(
+    participant: &dyn Participant,
+    openings: &[IncarnationRecord],
+    judge: impl Fn(&[WitnessRow]) -> Option<Stale>,
+) -> Result<Option<Stale>> {
     let mut numbers: BTreeMap<u16, Vec<Incarnation>> = BTreeMap::new();
-    let whole = |image: &Image, incarnation| image.audit().incomplete(incarnation).is_none();
-    let mut nodes = BTreeMap::new();
-    for opened in journal.unsettled() {
-        if !journal.image(|image| whole(image, opened.incarnation)) {
-            continue;
-        }
-        nodes.insert(opened.incarnation, opened.node);
-        for (name, number) in opened.participants.iter().zip(0..) {
-            if *name == participant.name() {
-                numbers.entry(number).or_default().push(opened.incarnation);
-            }
+    for opened in openings {
+        for (_, number) in opened.participants.iter().zip(0..).filter(|(name, _)| **name == participant.name()) {
+            numbers.entry(number).or_default().push(opened.incarnation);
         }
     }
     for (number, incarnations) in numbers {
@@ -133,13 +132,10 @@ async fn unknown_decision(participant: &dyn Participant, journal: &Journal) -> R
         let mut to_read: Vec<_> = incarnations.chunks(PAGE).map(|some| (some.to_vec(), 0)).collect();
         while let Some((mut of, from)) = to_read.pop() {
             let page = participant.witnessed(number, &of, from).await?;
-            let decided = page.iter().filter(|row| matches!(row.kind, Kind::Decided | Kind::Anchor)).map(|row| {
-                let node = nodes[&row.incarnation];
-                TransactionId { node, incarnation: row.incarnation, sequence: row.sequence }
-            });
-            let unknown = journal.image(|image| decided.into_iter().find(|id| !is_known(image, *id)));
-            if unknown.is_some() {
-                return Ok(unknown);
+            let rows: Vec<_> = page.iter().map(|row| witness(number, row)).collect();
+            let stale = judge(&rows);
+            if stale.is_some() {
+                return Ok(stale);
             }
             match page.last() {
                 Some(last) if page.len() >= PAGE && of.len() == 1 => to_read.push((of, last.sequence + 1)),
@@ -154,8 +150,7 @@ async fn unknown_decision(participant: &dyn Participant, journal: &Journal) -> R
     Ok(None)
 }
 
-/// Whether the journal knows how a transaction came to have committed, or that a person has to find out.
-fn is_known(image: &Image, id: TransactionId) -> bool {
-    let audit = image.audit();
-    image.is_committed(id) || audit.resolved(id).is_some() || audit.damage(id).is_some()
+fn witness(participant: u16, row: &Witnessed) -> WitnessRow {
+    let Witnessed { incarnation, sequence, kind } = *row;
+    WitnessRow { incarnation, participant, sequence, evidence: kind.evidence().into() }
 }

@@ -6,7 +6,7 @@ use super::format::Content;
 use super::outcomes::Impossible;
 use crate::id::{Incarnation, ParticipantName, TransactionId};
 use crate::protocol::{DamageRecord, Record, Remark, Resolution};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The part of an image that persons have a hand in.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -15,7 +15,7 @@ pub struct Audit {
     forgotten: BTreeMap<TransactionId, Remark>,
     resolved: BTreeMap<TransactionId, (Resolution, Remark)>,
     incomplete: BTreeMap<Incarnation, Remark>,
-    given_up: BTreeSet<(Incarnation, ParticipantName)>,
+    given_up: BTreeMap<(Incarnation, ParticipantName), Remark>,
 }
 
 impl Audit {
@@ -56,7 +56,7 @@ impl Audit {
 
     /// Whether what an incarnation left on a participant is out of reach for good.
     pub fn is_given_up(&self, incarnation: Incarnation, participant: ParticipantName) -> bool {
-        self.given_up.contains(&(incarnation, participant))
+        self.given_up.contains_key(&(incarnation, participant))
     }
 
     /// Adds a record of this kind, after it was checked; leaves others alone.
@@ -73,8 +73,8 @@ impl Audit {
             Record::Incomplete(incarnation, remark) => {
                 self.incomplete.entry(*incarnation).or_insert_with(|| remark.clone());
             }
-            Record::GivenUp(incarnation, participant) => {
-                self.given_up.insert((*incarnation, *participant));
+            Record::GivenUp(incarnation, participant, remark) => {
+                self.given_up.entry((*incarnation, *participant)).or_insert_with(|| remark.clone());
             }
             _ => {}
         }
@@ -106,8 +106,8 @@ impl Audit {
         for (incarnation, remark) in &self.incomplete {
             put(Content::Record(&Record::Incomplete(*incarnation, remark.clone())));
         }
-        for (incarnation, participant) in &self.given_up {
-            put(Content::Record(&Record::GivenUp(*incarnation, *participant)));
+        for ((incarnation, participant), remark) in &self.given_up {
+            put(Content::Record(&Record::GivenUp(*incarnation, *participant, remark.clone())));
         }
         for record in self.damaged.values() {
             put(Content::Record(&Record::Damaged(record.clone())));

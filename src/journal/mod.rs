@@ -221,7 +221,7 @@ impl Journal {
     /// Makes a record durable: `Ok` means that it is, whatever happens now.
     ///
     /// # Errors
-    /// [`ErrorKind::Journal`](crate::ErrorKind::Journal): the record may be durable or not, which is known when the
+    /// [`ErrorKind::Journal`]: the record may be durable or not, which is known when the
     /// journal is opened again; nothing more can be written until then. [`Refused`](crate::ErrorKind::Refused): the
     /// record does not fit the format and was not written. [`Closed`](crate::ErrorKind::Closed): nor was it written
     /// after [`close`](Self::close).
@@ -269,7 +269,7 @@ impl Journal {
     /// nothing waits to be written, nothing is synced.
     ///
     /// # Errors
-    /// [`ErrorKind::Journal`](crate::ErrorKind::Journal) when something of it may not be durable;
+    /// [`ErrorKind::Journal`] when something of it may not be durable;
     /// [`Closed`](crate::ErrorKind::Closed) after [`close`](Self::close), which has made it durable itself.
     ///
     /// # Cancel safety
@@ -302,8 +302,8 @@ impl Journal {
     /// Whether a decision that is begun now will find space on the disk.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if not, with the cure; the next call finds out whether it
-    /// helped. [`ErrorKind::Journal`](crate::ErrorKind::Journal) if nothing can be written any more.
+    /// [`ErrorKind::Refused`] if not, with the cure; the next call finds out whether it
+    /// helped. [`ErrorKind::Journal`] if nothing can be written any more.
     pub fn check_space(&self) -> Result<()> {
         self.shared.check_space()
     }
@@ -317,7 +317,7 @@ impl Journal {
     /// nobody. Blocks for a sync. Closing it again does nothing.
     ///
     /// # Errors
-    /// [`ErrorKind::Journal`](crate::ErrorKind::Journal) if something could not be written.
+    /// [`ErrorKind::Journal`] if something could not be written.
     pub fn close(&self) -> Result<()> {
         self.stop();
         self.shared.outcome()

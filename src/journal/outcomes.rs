@@ -8,7 +8,7 @@
 
 use super::audit::Audit;
 use super::format::{Content, Entry, OutcomeChunk};
-use crate::id::{Incarnation, JournalId, ParticipantName, TransactionId};
+use crate::id::{Incarnation, JournalId, Lineage, ParticipantName, TransactionId};
 use crate::protocol::{
     Absence, CommitRecord, DamageRecord, DecidedBranch, IncarnationRecord, ParticipantRecord, Payload, Record,
 };
@@ -79,7 +79,7 @@ impl Image {
 
     /// A participant as it was last accepted.
     pub fn participant(&self, name: ParticipantName) -> Option<&ParticipantRecord> {
-        self.participants.get(&name)
+        self.participants.get(&name).filter(|known| known.lineage != Lineage(0))
     }
 
     /// All participants.
@@ -205,7 +205,7 @@ impl Image {
             }
             // Before the incarnation itself is known: see `Journal::take_over`.
             Record::Incomplete(..) => Ok(()),
-            Record::GivenUp(incarnation, participant) => {
+            Record::GivenUp(incarnation, participant, _) => {
                 let opened = self.incarnations.get(incarnation);
                 match opened.is_some_and(|opened| opened.participants.contains(participant)) {
                     true => Ok(()),

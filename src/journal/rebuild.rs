@@ -198,7 +198,7 @@ fn named<'a>(entries: impl Iterator<Item = &'a Entry>) -> BTreeMap<Incarnation, 
             )
             | Entry::Payload(id, _) => of(*id, Vec::new()),
             Entry::Record(
-                Record::Settled(incarnation, _) | Record::Incomplete(incarnation, _) | Record::GivenUp(incarnation, _),
+                Record::Settled(incarnation, _) | Record::Incomplete(incarnation, _) | Record::GivenUp(incarnation, ..),
             ) => drop(alone.insert(*incarnation)),
             Entry::Outcomes(chunk) => drop(alone.insert(chunk.incarnation)),
             Entry::Record(Record::Incarnation(_) | Record::Participant(_))

@@ -6,6 +6,7 @@
 //! connection has, in which the incarnation is.
 
 use super::Claim;
+use crate::config::RecoveryConfig;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, ParticipantName};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,6 +30,16 @@ pub(super) fn incarnation_of(connection_name: &str) -> Option<Incarnation> {
 pub(super) fn key(parts: &[&str]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0xff]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// How long a server keeps the connection, and with it the lease, of a resolver of which it hears nothing any more. Far
+/// longer than two confirmations are apart, so that only who is gone is forgotten.
+pub(super) fn silence(recovery: &RecoveryConfig) -> Duration {
+    recovery
+        .lease_interval
+        .saturating_mul(4)
+        .max(recovery.statement_timeout.saturating_mul(2))
+        .max(Duration::from_secs(2))
 }
 
 /// What a participant's resolver claims, once it does.
@@ -75,8 +86,11 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    /// The refusal that names it.
-    pub(super) fn refuse(&self, name: ParticipantName, claim: &Claim) -> Error {
+    /// The refusal that names it. `silence` is how long a server may take to notice that it is gone.
+    ///
+    /// That an earlier opening of this journal is dead, as the lock of its directory proves, is no reason to take its
+    /// lease: the opening of a copy of the directory has the same journal's name, on another machine.
+    pub(super) fn refuse(&self, name: ParticipantName, claim: &Claim, silence: Duration) -> Error {
         let who = match (self.incarnation, &self.registered) {
             (Some(holder), Some((incarnation, host, age))) if holder == *incarnation => {
                 format!("incarnation {holder} on {host}, opened {} ago", ago(*age))
@@ -91,8 +105,9 @@ impl Holder {
         };
         let from = self.from.as_ref().map(|from| format!(", connected from {from}")).unwrap_or_default();
         let message = format!(
-            "node {} is in use there by {who}{from}: stop it first; should both be meant to run, each needs a node name \
-             and a journal of its own",
+            "node {} is in use there by {who}{from}: stop it first; if it is gone already, its server has not noticed, and \
+             does so within about {silence:?}: try again then; should both be meant to run, each needs a node name and a \
+             journal of its own",
             claim.node
         );
         Error::new(ErrorKind::Refused, message).at(name)
@@ -127,6 +142,16 @@ mod tests {
         assert_ne!(key(&["ab", "c"]), key(&["a", "bc"]));
         // Two versions of the program must meet at one lock.
         assert_eq!(key(&["orders-1", "ledger"]), 16761861430204561503);
+    }
+
+    #[test]
+    fn only_who_is_gone_is_forgotten() {
+        for (confirmed, patience, silence) in [(5_000, 10_000, 20_000), (60_000, 10_000, 240_000), (20, 300, 2_000)] {
+            let (lease_interval, statement_timeout) =
+                (Duration::from_millis(confirmed), Duration::from_millis(patience));
+            let recovery = RecoveryConfig { lease_interval, statement_timeout, ..RecoveryConfig::default() };
+            assert_eq!(super::silence(&recovery), Duration::from_millis(silence));
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@
 use super::Evidence;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName};
+use crate::protocol::recovery;
 use std::fmt;
 
 /// The table of witnesses.
@@ -96,6 +97,20 @@ pub struct Witnessed {
     pub sequence: u64,
     /// What it proves.
     pub kind: Kind,
+}
+
+/// The participants' word for it in the protocol's.
+impl From<Evidence> for recovery::Evidence {
+    fn from(found: Evidence) -> Self {
+        match found {
+            Evidence::Committed => Self::Committed,
+            Evidence::CommittedAlone => Self::CommittedAlone,
+            Evidence::Never => Self::Never,
+            Evidence::Nothing => Self::Nothing,
+            Evidence::Blocked => Self::Blocked,
+            Evidence::Off => Self::Off,
+        }
+    }
 }
 
 impl Witnessed {

@@ -160,7 +160,7 @@ pub enum Record {
     /// Of an incarnation whose records were lost: a witness proves that this transaction committed.
     Witnessed(TransactionId),
     /// What this incarnation left on this participant is out of reach for good: its server was replaced or is gone.
-    GivenUp(Incarnation, ParticipantName),
+    GivenUp(Incarnation, ParticipantName, Remark),
 }
 
 /// What a person decides where the journal cannot.
@@ -192,6 +192,9 @@ pub struct DamageRecord {
     pub branches: Vec<DamagedBranch>,
     /// When it was found, in milliseconds since 1970 by this machine's clock: for people.
     pub found_at_ms: u64,
+    /// The opening that found it. One that found it of its own transaction knows for certain that it never decided it,
+    /// or has written the decision before.
+    pub found_by: Incarnation,
 }
 
 /// A branch that contradicts the rest.

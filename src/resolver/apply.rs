@@ -1,6 +1,5 @@
 //! Applying: sends what a plan says, and puts what was heard into the observation.
 
-use super::look::evidence;
 use super::{Progress, Resolver, View};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName};
@@ -84,7 +83,7 @@ async fn send(participant: &dyn Participant, branches: &[&BranchPlan], progress:
             break;
         }
         let answer = match participant.ask(&branch.id, Question::Fence).await {
-            Ok(found) => Heard::Evidence(evidence(found)),
+            Ok(found) => Heard::Evidence(found.into()),
             Err(error) => Heard::nothing(&error),
         };
         progress(Progress::Done(branch));

@@ -12,6 +12,9 @@ use crate::protocol::recovery::{Action, History, Memory, Plan, Sighting, Transac
 use crate::protocol::{ParticipantRecord, Record, Remark, Resolution};
 use std::collections::BTreeSet;
 
+/// Stands for the lineage where there is none.
+const NO_DATA: Lineage = Lineage(0);
+
 /// What was written down when a participant's data was accepted or given up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Adoption {
@@ -127,7 +130,7 @@ impl Resolver {
             Some(lineage) => lineage,
             None => there.init().await.map_err(|error| error.at(participant))?,
         };
-        let mut adoption = self.write_off(journal, participant).await?;
+        let mut adoption = self.write_off(journal, participant, &remark).await?;
         let record = ParticipantRecord { name: participant, lineage: accepted, reason: remark.reason };
         journal.append(Record::Participant(record)).await?;
         adoption.accepted = Some(accepted);
@@ -135,7 +138,9 @@ impl Resolver {
     }
 
     /// Gives up what earlier incarnations left on a participant whose server is gone for good, or which was taken out of
-    /// the configuration.
+    /// the configuration. From then on the journal knows no server by that name, so that later openings, which cannot
+    /// have left anything there, wait for none: where the participant is still configured, the next data that is seen
+    /// under its name is accepted.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`] when the server that the journal knows answers under that name, when nothing is left to
@@ -159,10 +164,17 @@ impl Resolver {
             let message = "the server that the journal knows answers under this name: recovery settles what it holds";
             return Err(Error::new(ErrorKind::Refused, message).at(participant));
         }
-        let adoption = self.write_off(journal, participant).await?;
+        let adoption = self.write_off(journal, participant, &remark).await?;
         if adoption.given_up.is_empty() {
             let message = "nothing of an earlier opening is left there to be given up";
             return Err(Error::new(ErrorKind::Refused, message).at(participant));
+        }
+        if known.is_some() {
+            // Behind what was given up: an opening that this journal knows no data for has left nothing there.
+            let reason = format!("given up: {}", remark.reason);
+            journal
+                .append(Record::Participant(ParticipantRecord { name: participant, lineage: NO_DATA, reason }))
+                .await?;
         }
         tracing::warn!(%participant, reason = remark.reason, count = adoption.given_up.len(), "given up by hand");
         Ok(adoption)
@@ -170,7 +182,7 @@ impl Resolver {
 
     /// Writes down that what earlier incarnations left on a participant is out of reach: of those that are not settled,
     /// or have decisions to be carried out there.
-    async fn write_off(&self, journal: &Journal, participant: ParticipantName) -> Result<Adoption> {
+    async fn write_off(&self, journal: &Journal, participant: ParticipantName, remark: &Remark) -> Result<Adoption> {
         let before = self.store.lineage(participant);
         let (given_up, unproven) = journal.image(|image| {
             let on_it = image
@@ -186,7 +198,7 @@ impl Resolver {
             (lost.map(|one| one.incarnation).collect::<Vec<_>>(), unproven)
         });
         for incarnation in &given_up {
-            journal.append(Record::GivenUp(*incarnation, participant)).await?;
+            journal.append(Record::GivenUp(*incarnation, participant, remark.clone())).await?;
         }
         Ok(Adoption { participant, before, accepted: None, given_up, unproven })
     }
@@ -217,7 +229,7 @@ impl Resolver {
     }
 
     /// The journal of a resolver in a person's hand.
-    fn hand_on(&self) -> Result<&Journal> {
+    pub(super) fn hand_on(&self) -> Result<&Journal> {
         match &self.store {
             Store::Locked(journal) => Ok(journal),
             Store::Live(_) | Store::Offline(_) => {
@@ -240,6 +252,10 @@ fn may_be_resolved(plan: &TransactionPlan, resolution: Resolution) -> Result<()>
         History::ResolvedRollBack if resolution == Resolution::RollBack => Ok(()),
         History::ResolvedCommit => refused("it was resolved before, to commit"),
         History::ResolvedRollBack => refused("it was resolved before, to roll back"),
+        History::Decided | History::Unnamed if plan.action == Action::Damage => refused(
+            "the journal says that it was decided to commit. Recovery commits what is still prepared of it; what was ended \
+             against the decision, or is lost, is for you to make good: then `handfast forget` closes it",
+        ),
         History::Decided | History::Unnamed => {
             refused("the journal says that it was decided to commit; recovery commits it")
         }

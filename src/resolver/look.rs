@@ -5,7 +5,7 @@ use super::{Resolver, Seen, View};
 use crate::engine::{Engine, Member, unknown_opening};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Lineage, ParticipantName, TransactionId};
-use crate::participant::{self, BoxFuture, Participant, Question, Registered, Sighted};
+use crate::participant::{BoxFuture, Participant, Question, Registered, Sighted};
 use crate::protocol::recovery::{Action, Evidence, Memory, Observation, Plan, Scan, TransactionPlan};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
@@ -42,17 +42,10 @@ impl Resolver {
     /// An opening of this journal, in a participant's table, that it does not know. Of a journal that another process has
     /// and writes, what was read of it may be older than what is found.
     fn unknown_opening(&self, name: ParticipantName, rows: &[Registered]) -> Option<String> {
-        let stale = |rows: &[Registered]| self.image(|image| unknown_opening(image, rows));
-        let stale = match &self.store {
-            Store::Offline(offline) if offline.in_use => None,
-            // The opening itself may not be known durable yet.
-            Store::Offline(offline) => {
-                let known = |row: &&Registered| offline.latest_incarnation != Some(row.incarnation);
-                stale(&rows.iter().filter(known).cloned().collect::<Vec<_>>())
-            }
-            Store::Live(_) | Store::Locked(_) => stale(rows),
-        };
-        stale.map(|stale| stale.at(name).chain())
+        if matches!(&self.store, Store::Offline(offline) if offline.in_use) {
+            return None;
+        }
+        unknown_opening(&self.store, self.store.id()?, rows).map(|stale| stale.at(name).chain())
     }
 
     pub(super) async fn look(&self, participant: &dyn Participant) -> Look {
@@ -167,7 +160,7 @@ impl Resolver {
 
     /// What a witness says, without a fence; `None` when it cannot be asked.
     pub(super) async fn read_witness(&self, name: ParticipantName, branch: BranchId) -> Option<Evidence> {
-        self.participant(name)?.ask(&branch, Question::Look).await.ok().map(evidence)
+        self.participant(name)?.ask(&branch, Question::Look).await.ok().map(Evidence::from)
     }
 
     /// Reads the witnesses of these branches into the observation; those that could not be read.
@@ -192,15 +185,3 @@ impl Resolver {
 
 /// Stands for the lineage where there are no tables to hold one.
 const NO_TABLES: Lineage = Lineage(0);
-
-/// The participants' word for it in the protocol's.
-pub(super) fn evidence(found: participant::Evidence) -> Evidence {
-    match found {
-        participant::Evidence::Committed => Evidence::Committed,
-        participant::Evidence::CommittedAlone => Evidence::CommittedAlone,
-        participant::Evidence::Never => Evidence::Never,
-        participant::Evidence::Nothing => Evidence::Nothing,
-        participant::Evidence::Blocked => Evidence::Blocked,
-        participant::Evidence::Off => Evidence::Off,
-    }
-}

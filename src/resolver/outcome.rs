@@ -1,6 +1,5 @@
 //! How one transaction ended.
 
-use super::look::evidence;
 use super::store::Store;
 use super::{Resolver, unknown};
 use crate::engine::Standing;
@@ -15,7 +14,7 @@ impl Resolver {
     /// How a transaction ended. A resolver that only reads inserts no fence: what it cannot read off is in doubt.
     ///
     /// # Errors
-    /// [`ErrorKind::Unknown`] when this journal never gave out that id.
+    /// [`ErrorKind::Unknown`](crate::ErrorKind::Unknown) when this journal never gave out that id.
     ///
     /// # Cancel safety
     /// May be dropped at any point.
@@ -85,6 +84,6 @@ impl Resolver {
             return Evidence::NotAsked;
         }
         let question = if self.store.journal().is_some() { Question::Fence } else { Question::Look };
-        participant.ask(&branch, question).await.map_or(Evidence::NotAsked, evidence)
+        participant.ask(&branch, question).await.map_or(Evidence::NotAsked, Evidence::from)
     }
 }

@@ -3,7 +3,6 @@
 //! However many incarnations there are, each participant gets one question of each kind about all of them; only witnesses
 //! take more, a page each. A settled incarnation is never asked about again.
 
-use super::look::evidence;
 use super::{Resolver, Seen, View};
 use crate::id::{BranchId, Incarnation, ParticipantName};
 use crate::journal::Journal;
@@ -156,7 +155,7 @@ impl Resolver {
                     if kind == Kind::Off {
                         without.insert(one.incarnation());
                     }
-                    one.witness(&self.store, number, sequence, evidence(kind.evidence()));
+                    one.witness(&self.store, number, sequence, kind.evidence().into());
                 }
                 one.take_lost().for_each(|record| journal.note(record));
                 if is_whole && one.is_read_next(name) {

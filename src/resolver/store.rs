@@ -63,24 +63,9 @@ impl Store {
     }
 }
 
-/// What the records say of a transaction: what a person did first, since that was the last word.
-fn recorded(image: &Image, id: TransactionId) -> Recalled {
-    if image.audit().forgotten(id).is_some() {
-        return Recalled::Forgotten;
-    }
-    if let Some((resolution, _)) = image.audit().resolved(id) {
-        return Recalled::Resolved(resolution);
-    }
-    match image.open_decision(id) {
-        Some(decision) => Recalled::Decided(decision.clone()),
-        None if image.is_committed(id) => Recalled::Finished,
-        None => Recalled::Nothing,
-    }
-}
-
 impl Memory for Store {
     fn incarnation(&self, incarnation: Incarnation) -> Option<IncarnationRecord> {
-        self.image(|image| image.incarnation(incarnation).cloned())
+        self.image(|image| Memory::incarnation(image, incarnation))
     }
 
     fn is_live(&self, id: TransactionId) -> bool {
@@ -94,7 +79,7 @@ impl Memory for Store {
 
     fn recall(&self, id: TransactionId) -> Recalled {
         let undecided = matches!(self.standing(id), Some(Standing::Unsettled(Outcome::InDoubt)));
-        let recalled = self.image(|image| recorded(image, id));
+        let recalled = self.image(|image| image.recall(id));
         if recalled == Recalled::Nothing && matches!(self, Self::Offline(offline) if offline.is_in_doubt(id)) {
             return Recalled::Unsure;
         }
@@ -104,22 +89,81 @@ impl Memory for Store {
     }
 
     fn settled(&self, incarnation: Incarnation) -> Option<Absence> {
-        self.image(|image| image.settled(incarnation))
+        self.image(|image| Memory::settled(image, incarnation))
     }
 
     fn open_decisions(&self) -> Vec<CommitRecord> {
-        self.image(|image| image.open_decisions().cloned().collect())
+        self.image(Memory::open_decisions)
     }
 
     fn damaged(&self) -> Vec<DamageRecord> {
-        self.image(|image| image.audit().damaged().cloned().collect())
+        self.image(Memory::damaged)
     }
 
     fn is_incomplete(&self, incarnation: Incarnation) -> bool {
-        self.image(|image| image.audit().incomplete(incarnation).is_some())
+        self.image(|image| image.is_incomplete(incarnation))
+    }
+
+    fn is_at_work(&self, incarnation: Incarnation) -> bool {
+        match self {
+            Self::Live(engine) => engine.registration.incarnation == incarnation,
+            Self::Locked(_) => false,
+            // Of the last opening not even its own record may be known to be durable yet.
+            Self::Offline(offline) => offline.latest_incarnation == Some(incarnation),
+        }
     }
 
     fn is_given_up(&self, incarnation: Incarnation, participant: ParticipantName) -> bool {
-        self.image(|image| image.audit().is_given_up(incarnation, participant))
+        self.image(|image| image.is_given_up(incarnation, participant))
+    }
+}
+
+/// What the records say, where nobody is at work.
+impl Memory for Image {
+    fn incarnation(&self, incarnation: Incarnation) -> Option<IncarnationRecord> {
+        self.incarnation(incarnation).cloned()
+    }
+
+    fn is_live(&self, _: TransactionId) -> bool {
+        false
+    }
+
+    /// What a person did first, since that was the last word.
+    fn recall(&self, id: TransactionId) -> Recalled {
+        if self.audit().forgotten(id).is_some() {
+            return Recalled::Forgotten;
+        }
+        if let Some((resolution, _)) = self.audit().resolved(id) {
+            return Recalled::Resolved(resolution);
+        }
+        match self.open_decision(id) {
+            Some(decision) => Recalled::Decided(decision.clone()),
+            None if self.is_committed(id) => Recalled::Finished,
+            None => Recalled::Nothing,
+        }
+    }
+
+    fn settled(&self, incarnation: Incarnation) -> Option<Absence> {
+        self.settled(incarnation)
+    }
+
+    fn open_decisions(&self) -> Vec<CommitRecord> {
+        self.open_decisions().cloned().collect()
+    }
+
+    fn damaged(&self) -> Vec<DamageRecord> {
+        self.audit().damaged().cloned().collect()
+    }
+
+    fn is_incomplete(&self, incarnation: Incarnation) -> bool {
+        self.audit().incomplete(incarnation).is_some()
+    }
+
+    fn is_at_work(&self, _: Incarnation) -> bool {
+        false
+    }
+
+    fn is_given_up(&self, incarnation: Incarnation, participant: ParticipantName) -> bool {
+        self.audit().is_given_up(incarnation, participant)
     }
 }

@@ -2,11 +2,10 @@
 
 use super::store::Store;
 use super::{Resolver, View};
-use crate::engine::{Engine, Objection, stale_by, vet};
+use crate::engine::{Engine, Objection, older_copy, vet};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::TransactionId;
 use crate::participant::{BoxFuture, Claim, Participant};
-use crate::protocol::recovery::{History, Plan};
+use crate::protocol::recovery::{BranchPlan, Plan, WitnessRow, unknown_decision};
 use futures_util::future::join_all;
 use std::sync::PoisonError;
 
@@ -68,13 +67,16 @@ impl Resolver {
         })
     }
 
-    /// A transaction of an earlier opening that has committed by a decision which the journal does not hold. What is
-    /// known to be damaged is somebody's deed, and of a settled opening all was known once.
+    /// The witness of a decision that the journal does not hold, among those that a pass has read.
     fn by_witness(&self, plan: &Plan) -> Option<Error> {
-        let own = |id: TransactionId| self.store.standing(id).is_some();
-        let settled = |id: TransactionId| self.image(|image| image.is_settled(id.incarnation));
-        let mut stale = plan.transactions.iter().filter(|one| one.history == History::Stale && one.damage.is_none());
-        stale.find(|one| !own(one.id) && !settled(one.id)).map(|one| stale_by(one.id))
+        let row = |branch: &BranchPlan| WitnessRow {
+            incarnation: branch.id.transaction.incarnation,
+            participant: branch.id.participant,
+            sequence: branch.id.transaction.sequence,
+            evidence: branch.evidence,
+        };
+        let rows: Vec<_> = plan.branches().map(row).collect();
+        unknown_decision(&self.store, &rows).map(|stale| older_copy(&stale))
     }
 }
 

@@ -111,9 +111,9 @@ fn audited(entry: &OfflineEntry, id: TransactionId) -> Option<Audit> {
         }
         Record::Forgotten(one, remark) if *one == id => Some(by_hand("forgotten", remark)),
         Record::Incomplete(one, remark) if *one == id.incarnation => Some(by_hand("incomplete", remark)),
-        Record::GivenUp(one, participant) if *one == id.incarnation => {
-            let why = format!("what its opening left on {participant} was given up");
-            Some(Audit { place, what: "given_up", at: None, host: None, why })
+        Record::GivenUp(one, participant, remark) if *one == id.incarnation => {
+            let given_up = by_hand("given_up", remark);
+            Some(Audit { why: format!("what its opening left on {participant}: {}", remark.reason), ..given_up })
         }
         _ => None,
     }

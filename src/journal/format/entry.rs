@@ -177,9 +177,10 @@ impl Content<'_> {
                 to.u64("incarnation", incarnation.0);
                 encode_remark(to, remark);
             }
-            Self::Record(Record::GivenUp(incarnation, participant)) => {
+            Self::Record(Record::GivenUp(incarnation, participant, remark)) => {
                 to.u64("incarnation", incarnation.0);
                 to.name("participant", participant.as_str());
+                encode_remark(to, remark);
             }
             Self::Outcomes(chunk) => encode_outcomes(to, chunk),
             Self::Payload(id, key, bytes) => encode_payload(to, *id, key, bytes),
@@ -223,8 +224,8 @@ pub fn check(record: &Record) -> Result<(), &'static str> {
             bounded(id.sequence > 0, "a transaction with sequence 0")?;
             check_remark(remark)
         }
-        Record::Incomplete(_, remark) => check_remark(remark),
-        Record::Settled(..) | Record::GivenUp(..) => Ok(()),
+        Record::Incomplete(_, remark) | Record::GivenUp(_, _, remark) => check_remark(remark),
+        Record::Settled(..) => Ok(()),
     }
 }
 
@@ -258,7 +259,8 @@ pub(super) fn decode(kind: EntryType, content: &[u8]) -> Result<Entry, Malformed
         }
         EntryType::Witnessed => Entry::Record(Record::Witnessed(from.transaction()?)),
         EntryType::GivenUp => {
-            Entry::Record(Record::GivenUp(from.incarnation("incarnation")?, from.participant("participant")?))
+            let (incarnation, participant) = (from.incarnation("incarnation")?, from.participant("participant")?);
+            Entry::Record(Record::GivenUp(incarnation, participant, decode_remark(&mut from)?))
         }
         EntryType::Outcomes => Entry::Outcomes(decode_outcomes(&mut from)?),
         EntryType::Payload => decode_payload(&mut from).map(|(id, payload)| Entry::Payload(id, payload))?,
@@ -392,6 +394,7 @@ fn decode_absence(from: &mut Decoder<'_>, field: &'static str) -> Result<Option<
 fn encode_damaged(to: &mut Encoder<'_>, record: &DamageRecord) {
     to.transaction(record.transaction);
     to.u64("found_at_ms", record.found_at_ms);
+    to.u64("found_by", record.found_by.0);
     to.u16("branches.count", u16::try_from(record.branches.len()).expect("checked against its limit"));
     for branch in &record.branches {
         to.u16("branches[].number", branch.id.participant);
@@ -404,6 +407,7 @@ fn encode_damaged(to: &mut Encoder<'_>, record: &DamageRecord) {
 fn decode_damaged(from: &mut Decoder<'_>) -> Result<DamageRecord, Malformed> {
     let transaction = from.transaction()?;
     let found_at_ms = from.u64("found_at_ms")?;
+    let found_by = from.incarnation("found_by")?;
     let count = from.u16("branches.count")?;
     let branch = |from: &mut Decoder<'_>| {
         let id = transaction.branch(from.u16("branches[].number")?, from.u32("branches[].slot")?);
@@ -411,7 +415,7 @@ fn decode_damaged(from: &mut Decoder<'_>) -> Result<DamageRecord, Malformed> {
         Ok(DamagedBranch { id, participant, why: from.text16("branches[].why")?.to_owned() })
     };
     let branches = (0..count).map(|_| branch(from)).collect::<Result<_, _>>()?;
-    Ok(DamageRecord { transaction, branches, found_at_ms })
+    Ok(DamageRecord { transaction, branches, found_at_ms, found_by })
 }
 
 fn resolution_code(resolution: Resolution) -> u8 {

@@ -15,7 +15,12 @@ fn damaged(id: TransactionId, why: &str) -> Record {
         why: why.into(),
     };
     let branches = vec![branch(0, "ledger"), branch(1, "orders")];
-    Record::Damaged(DamageRecord { transaction: id, branches, found_at_ms: 1_700_000_000_000 })
+    Record::Damaged(DamageRecord {
+        transaction: id,
+        branches,
+        found_at_ms: 1_700_000_000_000,
+        found_by: Incarnation(9),
+    })
 }
 
 fn resolved(id: TransactionId, resolution: Resolution) -> Record {
@@ -24,6 +29,10 @@ fn resolved(id: TransactionId, resolution: Resolution) -> Record {
 
 fn forgotten(id: TransactionId) -> Record {
     Record::Forgotten(id, remark("booked by hand"))
+}
+
+fn given_up(incarnation: Incarnation, participant: ParticipantName) -> Record {
+    Record::GivenUp(incarnation, participant, remark("its disks are gone"))
 }
 
 /// An incarnation that this journal never opened.
@@ -45,7 +54,7 @@ fn write_all(journal: &Journal) {
     append(journal, &[incomplete(1), Record::Witnessed(id(1, 50))]);
     append(journal, &[resolved(id(1, 51), Resolution::Commit), resolved(id(1, 52), Resolution::RollBack)]);
     append(journal, &[damaged(id(1, 1), "rolled back by somebody"), damaged(id(1, 2), "gone")]);
-    append(journal, &[forgotten(id(1, 2)), Record::GivenUp(Incarnation(1), name("orders"))]);
+    append(journal, &[forgotten(id(1, 2)), given_up(Incarnation(1), name("orders"))]);
     let opened = stranger(77, &["ledger", "orders", "stock"]);
     wait(journal.take_over(opened, remark("its journal is lost"))).unwrap();
     append(journal, &[resolved(id(77, 9), Resolution::Commit), Record::Settled(Incarnation(77), Absence::RolledBack)]);
@@ -55,7 +64,7 @@ fn write_all(journal: &Journal) {
 pub fn write_some(journal: &Journal) {
     append(journal, &[incomplete(1), Record::Witnessed(id(1, 1)), resolved(id(1, 900), Resolution::Commit)]);
     append(journal, &[damaged(id(1, 901), "odd"), forgotten(id(1, 901))]);
-    append(journal, &[Record::GivenUp(Incarnation(1), name("orders")), incomplete(77)]);
+    append(journal, &[given_up(Incarnation(1), name("orders")), incomplete(77)]);
     append(journal, &[Record::Incarnation(stranger(77, &["ledger"]))]);
 }
 
@@ -130,8 +139,8 @@ fn what_contradicts_the_records_is_refused() {
         ("a witness where no record was lost", Record::Witnessed(id(2, 9))),
         ("a decision behind a person's", commit(9, 1)),
         ("a decision behind the end", commit(9, 3)),
-        ("what was never there", Record::GivenUp(Incarnation(1), name("stock"))),
-        ("given up of another's", Record::GivenUp(Incarnation(55), name("ledger"))),
+        ("what was never there", given_up(Incarnation(1), name("stock"))),
+        ("given up of another's", given_up(Incarnation(55), name("ledger"))),
         ("taken over without a mark", Record::Incarnation(stranger(56, &["ledger"]))),
         ("taken over though known", Record::Incarnation(stranger(1, &["ledger", "orders"]))),
         ("other numbers", Record::Incarnation(stranger(9, &["orders", "ledger"]))),
@@ -167,7 +176,7 @@ fn what_two_have_found_at_once_is_no_contradiction() {
     twice(Record::OnePhase(id(1, 6)));
     twice(resolved(id(1, 7), Resolution::Commit));
     twice(forgotten(id(1, 1)));
-    twice(Record::GivenUp(Incarnation(1), name("orders")));
+    twice(given_up(Incarnation(1), name("orders")));
     twice(Record::Settled(Incarnation(1), Absence::Unproven));
     // A pass that began before it was forgotten or settled.
     append(&journal, &[damaged(id(1, 1), "late"), incomplete(1)]);
@@ -247,7 +256,7 @@ fn more_participants_of_a_lost_incarnation_may_come_to_be_known() {
     }
     assert!(journal.unsettled().iter().any(|one| one.incarnation == Incarnation(7)), "it is to be settled");
     append(&journal, &[resolved(id(7, 1), Resolution::Commit)]);
-    append(&journal, &[Record::GivenUp(Incarnation(7), name("stock"))]);
+    append(&journal, &[given_up(Incarnation(7), name("stock"))]);
     append(&journal, &[Record::Settled(Incarnation(7), Absence::Unproven)]);
     drop(journal);
     let journal = open(&disk, 2);
@@ -288,7 +297,7 @@ fn what_does_not_fit_the_format_is_refused() {
             why: "y".repeat((1 << 16) - 1),
         };
         let branches = (0..count).map(one).collect();
-        Record::Damaged(DamageRecord { transaction: id(1, 1), branches, found_at_ms: 0 })
+        Record::Damaged(DamageRecord { transaction: id(1, 1), branches, found_at_ms: 0, found_by: Incarnation(9) })
     };
     let misfits = [
         Record::Incomplete(Incarnation(9), Remark { reason: long.clone(), ..remark("") }),

@@ -41,7 +41,15 @@ fn written() -> (Disk, Image) {
     append(&journal, commit(2, 1));
     append(&journal, commit(2, 2));
     journal.note(done(2, 2));
-    append(&journal, Record::Damaged(DamageRecord { transaction: id(2, 3), branches: Vec::new(), found_at_ms: 1 }));
+    append(
+        &journal,
+        Record::Damaged(DamageRecord {
+            transaction: id(2, 3),
+            branches: Vec::new(),
+            found_at_ms: 1,
+            found_by: Incarnation(9),
+        }),
+    );
     append(&journal, Record::Resolved(id(2, 3), Resolution::Commit, remark("it was paid")));
     drop(journal);
     let journal = open(&disk, 3).unwrap();

@@ -142,7 +142,7 @@ impl Model {
             Record::Resolved(id, resolution, _) => audit.resolved(*id).is_some_and(|(found, _)| found == *resolution),
             Record::Incomplete(incarnation, _) => audit.incomplete(*incarnation).is_some(),
             Record::Witnessed(id) => image.is_committed(*id),
-            Record::GivenUp(incarnation, participant) => audit.is_given_up(*incarnation, *participant),
+            Record::GivenUp(incarnation, participant, _) => audit.is_given_up(*incarnation, *participant),
             Record::Settled(incarnation, _) => image.is_settled(*incarnation),
             Record::Incarnation(opened) => image.knows(opened.incarnation),
             _ => unreachable!("of the audit"),
@@ -286,7 +286,12 @@ impl World {
         let records = match what {
             Audit::Damaged => {
                 let found_at_ms = self.model.audit.len() as u64;
-                vec![Record::Damaged(DamageRecord { transaction, branches: Vec::new(), found_at_ms })]
+                vec![Record::Damaged(DamageRecord {
+                    transaction,
+                    branches: Vec::new(),
+                    found_at_ms,
+                    found_by: Incarnation(9),
+                })]
             }
             Audit::Forgotten => vec![Record::Forgotten(transaction, remark("by hand"))],
             Audit::Resolved if nth.is_multiple_of(3) => {
@@ -295,7 +300,7 @@ impl World {
             Audit::Resolved => vec![Record::Resolved(transaction, Resolution::RollBack, remark("by hand"))],
             Audit::Incomplete => vec![Record::Incomplete(incarnation, remark("lost"))],
             Audit::Witnessed => vec![Record::Witnessed(transaction)],
-            Audit::GivenUp => vec![Record::GivenUp(incarnation, name("orders"))],
+            Audit::GivenUp => vec![Record::GivenUp(incarnation, name("orders"), remark("gone"))],
             Audit::Settled => vec![Record::Settled(incarnation, Absence::RolledBack)],
             Audit::TakeOver => {
                 let opened = IncarnationRecord { incarnation: lost, ..opening(1).record() };

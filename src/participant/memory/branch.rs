@@ -62,6 +62,7 @@ impl MemoryBranch {
                 Some(refused)
             }
             Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Panic) => panic!("a bug in {step:?}, as armed"),
         }
     }
 

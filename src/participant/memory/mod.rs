@@ -81,6 +81,8 @@ pub enum Fault {
     Refuse,
     /// It does not act and never answers.
     Hang,
+    /// A bug in the participant: it panics, before the server hears of it.
+    Panic,
 }
 
 /// A database in memory.
@@ -257,6 +259,7 @@ impl Memory {
             Some(Fault::LoseRequest) => lost(),
             Some(Fault::Refuse) => Err(Error::new(ErrorKind::Setup, "refused, as armed").at(self.name)),
             Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Panic) => panic!("{}: a bug in {step:?}, as armed", self.name),
         }
     }
 

@@ -79,7 +79,7 @@ impl State {
     pub(super) fn hold(&mut self, name: ParticipantName, claim: Claim, resolver: u64) -> Result<()> {
         match self.leases.get(&(claim.node, name)) {
             Some(found) if found.incarnation != claim.incarnation => {
-                Err(self.describe(claim.node, found.incarnation).refuse(name, &claim))
+                Err(self.describe(claim.node, found.incarnation).refuse(name, &claim, std::time::Duration::ZERO))
             }
             Some(found) if found.resolver == resolver => Ok(()),
             Some(_) | None => {

@@ -1,8 +1,8 @@
 //! The resolver's own connection: one session beside the pool, made anew when it is lost.
 
 use super::error::{self, MyError, NO_SUCH_THREAD, explain};
-use super::finishing::Freed;
 use super::lease::Lease;
+use super::letting_go::Freed;
 use super::session::{AsyncPrepare, Connector};
 use super::sql::Sql;
 use super::wire::Wire;
@@ -28,6 +28,8 @@ pub(super) struct Control {
     pub(super) connector: Connector,
     place: Mutex<Option<Link>>,
     limit: Duration,
+    /// After so long without a sign of life the server is to end the connection.
+    silence: Duration,
     /// Set by registration: from then on no other server is talked to.
     expected: OnceLock<Lineage>,
     /// Once made, no connection is used that has not taken the lease.
@@ -78,11 +80,12 @@ struct SettingUp<'a>(&'a Control);
 
 impl AsyncPrepare<Option<Arc<()>>> for SettingUp<'_> {
     async fn run(self, wire: &mut Wire) -> Result<Option<Arc<()>>> {
-        let Control { connector, limit, expected, claimed, .. } = self.0;
+        let Control { connector, limit, silence, expected, claimed, .. } = self.0;
         let failed = |error| explain(connector.name, "cannot set up the resolver's session", error);
         let version: Option<String> = wire.conn().query_first(Sql::VERSION).await.map_err(failed)?;
         connector.learn(&version.ok_or_else(|| connector.unavailable("VERSION() gave no answer"))?);
         wire.conn().query_drop(Sql::control_session(*limit)).await.map_err(failed)?;
+        wire.conn().query_drop(Sql::mortal(*silence)).await.map_err(failed)?;
         if let Some(expected) = expected.get() {
             connector.check_lineage(wire.conn(), *expected).await?;
         }
@@ -96,10 +99,20 @@ impl AsyncPrepare<Option<Arc<()>>> for SettingUp<'_> {
 }
 
 impl Control {
-    pub(super) fn new(connector: Connector, limit: Duration) -> Self {
+    pub(super) fn new(connector: Connector, limit: Duration, silence: Duration) -> Self {
         let (place, expected, claimed, holder) =
             (Mutex::default(), OnceLock::new(), Claimed::default(), Cell::default());
-        Self { connector, place, limit, expected, claimed, holder, taken: AtomicU64::new(0), freed: Freed::default() }
+        Self {
+            connector,
+            place,
+            limit,
+            silence,
+            expected,
+            claimed,
+            holder,
+            taken: AtomicU64::new(0),
+            freed: Freed::default(),
+        }
     }
 
     /// Takes the lease, or makes sure that the connection still has it.
@@ -147,7 +160,7 @@ impl Control {
     fn lease(&self, claim: Claim) -> Lease<'_> {
         // It has to fit into what a new connection may take.
         let wait = self.limit.min(self.connector.timeout) / 2;
-        Lease { name: self.connector.name, claim, sql: &self.connector.sql, wait }
+        Lease { name: self.connector.name, claim, sql: &self.connector.sql, wait, silence: self.silence }
     }
 
     /// From now on only a server of this lineage is talked to.

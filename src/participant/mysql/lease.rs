@@ -26,6 +26,8 @@ pub(super) struct Lease<'a> {
     pub(super) sql: &'a Sql,
     /// How long an earlier session is given to end, of this program or another.
     pub(super) wait: Duration,
+    /// How long the server may take to notice that a holder is gone.
+    pub(super) silence: Duration,
 }
 
 impl Lease<'_> {
@@ -46,7 +48,7 @@ impl Lease<'_> {
         if try_lock(conn, &self.lock(), self.wait.as_secs().min(PATIENCE)).await.map_err(failed)? {
             return Ok(());
         }
-        Err(self.describe(conn).await.refuse(self.name, &self.claim))
+        Err(self.describe(conn).await.refuse(self.name, &self.claim, self.silence))
     }
 
     async fn end_predecessor(&self, conn: &mut Conn, own_name: &str) -> Result<()> {

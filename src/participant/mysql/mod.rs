@@ -31,10 +31,12 @@ mod error;
 mod finishing;
 mod lease;
 mod lent;
+mod letting_go;
 mod notes;
 mod probe;
 mod savepoints;
 mod session;
+mod settings;
 mod setup;
 mod sql;
 mod upkeep;
@@ -44,14 +46,16 @@ mod wire;
 pub use self::lent::{Lent, MysqlBranch};
 
 use self::branch::{Common, XaBranch};
-use self::checks::{Checkup, Expected};
+use self::checks::Checkup;
 use self::control::Control;
 use self::error::{DUPLICATE_KEY, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, MyError, XA_DUPLICATE, explain};
-use self::session::{Connector, Lease, Product, Sessions, Slots};
+use self::session::{Connector, Lease, Product, Sessions};
+use self::settings::Expected;
 use self::setup::Setup;
 use self::sql::{Sql, Step};
 use self::wire::Failure;
-use super::pool::Registry;
+use super::lease::silence;
+use super::pool::{Registry, Slots};
 use super::witness::Witnessed;
 use super::{
     Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Hear, Participant, Prunable, Question,
@@ -99,7 +103,7 @@ impl Mysql {
         let connector = Connector { name, opts, timeout: pool.connect_timeout, sql: sql.clone(), product };
         let nonce = AtomicU64::new(witness::random()?);
         Ok(Self {
-            control: Arc::new(Control::new(connector.clone(), recovery.statement_timeout)),
+            control: Arc::new(Control::new(connector.clone(), recovery.statement_timeout, silence(recovery))),
             connector,
             sql,
             pool_size: config.pool_size.unwrap_or(pool.size),
@@ -337,7 +341,7 @@ impl Participant for Mysql {
     }
 
     fn init(&self) -> BoxFuture<'_, Result<Lineage>> {
-        Box::pin(async { self.setup().init().await })
+        Box::pin(async { self.setup().prepare().await })
     }
 
     fn begin<'a>(

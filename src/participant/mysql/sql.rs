@@ -287,6 +287,13 @@ impl Sql {
         )
     }
 
+    /// Has the server end this session when nothing was asked on it for so long: whoever holds the lease confirms it more
+    /// often, and keepalives of TCP are not a session's to set.
+    /// <https://dev.mysql.com/doc/refman/9.7/en/server-system-variables.html#sysvar_wait_timeout>
+    pub(super) fn mortal(silence: Duration) -> String {
+        format!("SET SESSION wait_timeout = {}", silence.as_secs().clamp(1, 2_147_483))
+    }
+
     pub(super) fn commit(branch: &BranchId) -> String {
         format!("XA COMMIT {}", branch.xid_sql())
     }

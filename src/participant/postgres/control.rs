@@ -19,6 +19,8 @@ pub(super) struct Control {
     connector: Connector,
     link: Mutex<Option<Link>>,
     limit: Duration,
+    /// After so long without a sign of life the server is to end the connection.
+    silence: Duration,
     /// Set by registration: from then on no other server is talked to.
     expected: OnceLock<Lineage>,
     /// Once made, no connection is used that has not taken the lease.
@@ -30,10 +32,10 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) fn new(connector: Connector, limit: Duration) -> Self {
+    pub(super) fn new(connector: Connector, limit: Duration, silence: Duration) -> Self {
         let (link, expected, claimed, holder) =
             (Mutex::default(), OnceLock::new(), Claimed::default(), Cell::default());
-        Self { connector, link, limit, expected, claimed, holder, taken: AtomicU64::new(0) }
+        Self { connector, link, limit, silence, expected, claimed, holder, taken: AtomicU64::new(0) }
     }
 
     /// Takes the lease, or makes sure that the connection still has it.
@@ -73,7 +75,13 @@ impl Control {
     }
 
     fn lease(&self, claim: Claim) -> Lease<'_> {
-        Lease { name: self.connector.name, claim, sql: &self.connector.sql, wait: self.limit / 2 }
+        Lease {
+            name: self.connector.name,
+            claim,
+            sql: &self.connector.sql,
+            wait: self.limit / 2,
+            silence: self.silence,
+        }
     }
 
     /// Bounds an operation in time, waiting for the connection included.
@@ -127,6 +135,8 @@ impl Control {
         let settings = Sql::control_session(self.limit, self.lock_timeout());
         let set = link.client.batch_execute(&settings).await;
         set.map_err(|error| explain(self.connector.name, "cannot set up the resolver's session", error))?;
+        let mortal = link.client.batch_execute(&Sql::mortal(self.silence)).await;
+        mortal.map_err(|error| explain(self.connector.name, "cannot set up the resolver's session", error))?;
         if let Some(expected) = self.expected.get() {
             self.connector.check_lineage(&link.client, *expected).await?;
         }

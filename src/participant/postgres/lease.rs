@@ -24,6 +24,8 @@ pub(super) struct Lease<'a> {
     pub(super) sql: &'a Sql,
     /// How long an earlier session is given to end.
     pub(super) wait: Duration,
+    /// How long the server may take to notice that a holder is gone.
+    pub(super) silence: Duration,
 }
 
 /// A session that has the lock.
@@ -62,7 +64,7 @@ impl Lease<'_> {
             let message = "an earlier connection of this program was told to end and has not";
             return Err(Error::new(ErrorKind::Unavailable, message).at(self.name));
         };
-        Err(self.describe(client, rival).await.refuse(self.name, &self.claim))
+        Err(self.describe(client, rival).await.refuse(self.name, &self.claim, self.silence))
     }
 
     async fn try_take(&self, client: &Client) -> Result<bool, PgError> {

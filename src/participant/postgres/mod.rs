@@ -41,10 +41,11 @@ use self::checks::{Checkup, Expected};
 use self::control::Control;
 use self::error::explain;
 pub use self::lent::{Lent, PostgresBranch};
-use self::session::{Connector, Lease, Sessions, Slots};
+use self::session::{Connector, Lease, Sessions};
 use self::setup::Setup;
 use self::sql::Sql;
-use super::pool::Registry;
+use super::lease::silence;
+use super::pool::{Registry, Slots};
 use super::witness::Witnessed;
 use super::{
     Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Hear, Participant, Prunable, Question,
@@ -93,7 +94,7 @@ impl Postgres {
         let connector = Connector { name, config: driver, timeout: pool.connect_timeout, sql: sql.clone() };
         let pool_size = config.pool_size.unwrap_or(pool.size);
         Ok(Self {
-            control: Control::new(connector.clone(), recovery.statement_timeout),
+            control: Control::new(connector.clone(), recovery.statement_timeout, silence(recovery)),
             connector,
             sql,
             pool_size,
@@ -139,8 +140,7 @@ impl Postgres {
 
     async fn do_register(&self, registration: &Registration) -> Result<Lineage> {
         self.control.hold(registration.claim()).await?;
-        let slots = self.pool_size.saturating_mul(2);
-        let lineage = self.setup().register(registration, slots).await?;
+        let lineage = self.setup().register(registration, Slots::count(self.pool_size)).await?;
         let Registration { incarnation, participant, .. } = *registration;
         let sessions = Sessions {
             connector: self.connector.clone(),

@@ -257,6 +257,18 @@ impl Sql {
         )
     }
 
+    /// Has the server end this session when the other end has given no sign of life for so long. Without effect on a
+    /// Unix socket, whose other end cannot be gone unnoticed.
+    /// <https://www.postgresql.org/docs/15/runtime-config-connection.html#RUNTIME-CONFIG-TCP>
+    pub(super) fn mortal(silence: Duration) -> String {
+        let seconds = (silence.as_secs() / 4).clamp(1, 30_000);
+        format!(
+            "SET tcp_keepalives_idle = {seconds}; SET tcp_keepalives_interval = {seconds}; SET tcp_keepalives_count = 3; \
+             SET tcp_user_timeout = {}",
+            milliseconds(silence)
+        )
+    }
+
     /// The lineage of the data here.
     pub(super) fn lineage(&self) -> String {
         format!(

@@ -97,12 +97,21 @@ impl Memory for Image<'_> {
     fn damaged(&self) -> Vec<DamageRecord> {
         let damaged = (0..self.setting.modes.len()).filter(|deal| self.deals[*deal] >> DAMAGED & 1 == 1);
         // Which branches it was of makes no difference.
-        let record = |deal| DamageRecord { transaction: self.setting.id(deal), branches: Vec::new(), found_at_ms: 0 };
+        let record = |deal| DamageRecord {
+            transaction: self.setting.id(deal),
+            branches: Vec::new(),
+            found_at_ms: 0,
+            found_by: Incarnation(9),
+        };
         damaged.map(record).collect()
     }
 
     fn is_incomplete(&self, _: Incarnation) -> bool {
         self.incomplete && self.setting.bug != Some(Bug::LostMeansUndecided)
+    }
+
+    fn is_at_work(&self, _: Incarnation) -> bool {
+        false
     }
 
     fn is_given_up(&self, _: Incarnation, _: ParticipantName) -> bool {

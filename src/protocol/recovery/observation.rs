@@ -29,6 +29,9 @@ pub trait Memory {
     /// Whether records of an incarnation may have been lost, so that no record means nothing.
     fn is_incomplete(&self, incarnation: Incarnation) -> bool;
 
+    /// Whether the process of this incarnation may be at work: what it decides may be younger than what is remembered.
+    fn is_at_work(&self, incarnation: Incarnation) -> bool;
+
     /// Whether what an incarnation left on a participant is out of reach for good.
     fn is_given_up(&self, incarnation: Incarnation, participant: ParticipantName) -> bool;
 }

@@ -18,7 +18,8 @@
 //!    somebody committed in between would be missed.
 //! 5. *A witness without a record* is a lost note, when it is of a one-phase commit: it is remembered now. When it is of
 //!    a decided branch, the journal lacks a decision that was made, which makes it an older copy: it is not settled, and
-//!    a person is told.
+//!    a person is told. (Unless the incarnation has found out itself that somebody committed the branch by hand: then it
+//!    is damage, remembered as such, and moves nothing. See `stale.rs`.)
 //! 6. *Each participant for itself.* Nothing that is left on one can make anything move on another, so (2) to (4) may
 //!    be true of each at another time. They must be true of all in the same pass, since nothing of it is remembered.
 //! 7. *A participant that the journal knows no lineage of* was never used: lineages are journalled before the first
@@ -63,6 +64,8 @@ pub struct Settling {
     incomplete: bool,
     /// Those of its transactions whose damage is remembered.
     damaged: BTreeSet<TransactionId>,
+    /// Those of which it has found that itself: it never decided them.
+    undecided: BTreeSet<TransactionId>,
     /// Commits that the memory does not know, by sequence.
     lost: BTreeMap<u64, Evidence>,
     /// Branches with witnesses of decisions that the memory does not know.
@@ -118,13 +121,16 @@ impl Settling {
     pub fn new(memory: &dyn Memory, opened: &IncarnationRecord) -> Self {
         let IncarnationRecord { incarnation, node, .. } = *opened;
         let place = |name| if memory.is_given_up(incarnation, name) { Place::GivenUp } else { Place::Unasked };
-        let damaged = memory.damaged().into_iter().map(|record| record.transaction);
+        let damaged: Vec<_> =
+            memory.damaged().into_iter().filter(|record| record.transaction.incarnation == incarnation).collect();
+        let undecided = damaged.iter().filter(|record| record.found_by == incarnation);
         Self {
             incarnation,
             node,
             places: opened.participants.iter().map(|name| (*name, place(*name))).collect(),
             incomplete: memory.is_incomplete(incarnation),
-            damaged: damaged.filter(|id| id.incarnation == incarnation).collect(),
+            undecided: undecided.map(|record| record.transaction).collect(),
+            damaged: damaged.into_iter().map(|record| record.transaction).collect(),
             lost: BTreeMap::new(),
             against: BTreeSet::new(),
             refuting: BTreeSet::new(),
@@ -194,6 +200,7 @@ impl Settling {
                 self.lost.insert(sequence, evidence);
                 return;
             }
+            Recalled::Nothing if self.undecided.contains(&id) => return,
             Recalled::Nothing => &mut self.against,
             Recalled::Resolved(Resolution::RollBack) if !self.damaged.contains(&id) => &mut self.refuting,
             _ => return,

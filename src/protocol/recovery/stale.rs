@@ -13,10 +13,20 @@
 //! A stale journal resolves nothing. To commit what it does know would be right, but who starts with a copy has a
 //! question to answer first: where is the journal.
 //!
-//! A branch that somebody has committed by hand, before any decision, leaves the same witness. Nothing here can tell the
-//! two apart, and for both a person is needed; once that person has [resolved](Recalled::Resolved) or
-//! [forgotten](Recalled::Forgotten) the transaction, it is no sign any more. That it was found to be *damaged* does not
-//! suffice: of a copy that is so, too.
+//! A branch that somebody has committed by hand, before any decision, leaves the same witness. Two may tell the one from
+//! the other:
+//!
+//! * *A person*, who has [resolved](Recalled::Resolved) or [forgotten](Recalled::Forgotten) the transaction.
+//! * *The opening that began it.* It alone decides its transactions, and a decision comes before everything that is
+//!   written because of it. So when it has written down itself that one of them is damaged, and no decision, there was
+//!   none, and no copy of the journal lacks one. While it is at work it is asked itself: its own are no sign.
+//!
+//! That somebody *else* found the transaction to be damaged does not suffice. A copy may find that, too: its fence may
+//! stand before it sees the witness, on a participant that was out of reach. And that whoever wrote it would have refused
+//! by now is not so, since it may have seen less than what is seen now.
+//!
+//! An opening that is marked as incomplete, known otherwise or not, is no sign either: that its records are missing has
+//! been said already.
 //!
 //! WHAT IT CANNOT SEE
 //!
@@ -32,6 +42,8 @@
 use super::observation::{Memory, Recalled};
 use super::table::Evidence;
 use crate::id::{BranchId, Incarnation, JournalId, NodeName, TransactionId};
+use crate::protocol::message::DamageRecord;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// A row of a participant's registry.
@@ -91,7 +103,8 @@ impl fmt::Display for Stale {
 /// The first opening among these rows that is this journal's, and that it does not know. Which participant they are of
 /// makes no difference, nor how many are asked about at once.
 pub fn unknown_opening(memory: &dyn Memory, journal: JournalId, rows: &[RegistryRow]) -> Option<Stale> {
-    let unknown = |row: &&RegistryRow| row.journal == journal && memory.incarnation(row.incarnation).is_none();
+    let known = |id| memory.incarnation(id).is_some() || memory.is_incomplete(id) || memory.is_at_work(id);
+    let unknown = |row: &&RegistryRow| row.journal == journal && !known(row.incarnation);
     let RegistryRow { incarnation, node, .. } = *rows.iter().find(unknown)?;
     Some(Stale { incarnation, why: Sign::Opening(node) })
 }
@@ -99,15 +112,19 @@ pub fn unknown_opening(memory: &dyn Memory, journal: JournalId, rows: &[Registry
 /// The first witness among these rows that proves a decision which the journal should have, and does not. Rows of
 /// other journals, of openings that are settled, and of those whose records were lost prove nothing.
 pub fn unknown_decision(memory: &dyn Memory, rows: &[WitnessRow]) -> Option<Stale> {
+    let by_its_own = |record: &DamageRecord| record.found_by == record.transaction.incarnation;
+    let damaged = memory.damaged().into_iter().filter(by_its_own).map(|record| record.transaction);
+    let damaged: BTreeSet<_> = damaged.collect();
     rows.iter().find_map(|row| {
         let WitnessRow { incarnation, participant, sequence, evidence } = *row;
         let opened = memory.incarnation(incarnation).filter(|_| sequence > 0 && evidence == Evidence::Committed)?;
-        if memory.settled(incarnation).is_some() || memory.is_incomplete(incarnation) {
+        let is_over = memory.settled(incarnation).is_some() || memory.is_incomplete(incarnation);
+        if is_over || memory.is_at_work(incarnation) {
             return None;
         }
         let id = TransactionId { node: opened.node, incarnation, sequence };
         // This order: a transaction that is not live any more has left its record.
-        let lacking = !memory.is_live(id) && memory.recall(id) == Recalled::Nothing;
+        let lacking = !memory.is_live(id) && memory.recall(id) == Recalled::Nothing && !damaged.contains(&id);
         lacking.then(|| Stale { incarnation, why: Sign::Decision(id.branch(participant, 0)) })
     })
 }
@@ -140,6 +157,9 @@ mod tests {
         let stale = unknown_opening(&books, OURS, &[row(1, OURS), row(3, OURS)]).unwrap();
         assert_eq!(stale.incarnation, Incarnation(3));
         assert!(stale.to_string().contains("node moved"));
+        let mut marked = two();
+        marked.incomplete.insert(Incarnation(3));
+        assert_eq!(unknown_opening(&marked, OURS, &[row(3, OURS)]), None, "its records are known to be missing");
         // Taken over from a journal that was lost: ours now, whatever the row says.
         assert_eq!(unknown_opening(&books, OURS, &[row(1, JournalId(2))]), None);
     }
@@ -182,17 +202,23 @@ mod tests {
         assert_eq!(change(&|books| assert!(books.incomplete.insert(Incarnation(1)))), None);
         let settled = |books: &mut Books| books.settled.extend([(Incarnation(1), Absence::RolledBack)]);
         assert_eq!(change(&settled), None);
+        assert_eq!(change(&|books| assert!(books.at_work.insert(Incarnation(1)))), None, "asked itself");
         let mut books = two();
-        books.damage(
-            three,
-            vec![DamagedBranch { id: three.branch(1, 0), participant: "orders".parse().unwrap(), why: String::new() }],
-        );
+        let branch =
+            DamagedBranch { id: three.branch(1, 0), participant: "orders".parse().unwrap(), why: String::new() };
+        books.damage(three, vec![branch]);
+        books.damaged.get_mut(&three).unwrap().found_by = Incarnation(2);
         assert!(unknown_decision(&books, &rows).is_some(), "a copy is damaged, and still a copy");
+        books.damaged.get_mut(&three).unwrap().found_by = Incarnation(1);
+        assert_eq!(unknown_decision(&books, &rows), None, "who would have decided it says that nobody did");
+        let rows = [witness(3, Evidence::Committed), witness(4, Evidence::Committed)];
+        assert!(unknown_decision(&books, &rows).is_some(), "of that transaction alone");
+        let rows = &rows[..1];
         for dealt_with in
             [Recalled::Resolved(Resolution::Commit), Recalled::Resolved(Resolution::RollBack), Recalled::Forgotten]
         {
             books.recall_as(three, dealt_with);
-            assert_eq!(unknown_decision(&books, &rows), None, "a person has said what it is");
+            assert_eq!(unknown_decision(&books, rows), None, "a person has said what it is");
         }
     }
 }

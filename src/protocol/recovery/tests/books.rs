@@ -16,6 +16,7 @@ pub struct Books {
     pub settled: BTreeMap<Incarnation, Absence>,
     pub damaged: BTreeMap<TransactionId, DamageRecord>,
     pub incomplete: BTreeSet<Incarnation>,
+    pub at_work: BTreeSet<Incarnation>,
     pub given_up: BTreeSet<(Incarnation, ParticipantName)>,
 }
 
@@ -66,7 +67,7 @@ impl Books {
 
     /// As the shell does with what a plan finds: the first finding stays.
     pub fn damage(&mut self, id: TransactionId, branches: Vec<DamagedBranch>) {
-        let record = DamageRecord { transaction: id, branches, found_at_ms: 0 };
+        let record = DamageRecord { transaction: id, branches, found_at_ms: 0, found_by: Incarnation(9) };
         self.damaged.entry(id).or_insert(record);
     }
 
@@ -118,6 +119,10 @@ impl Memory for Books {
 
     fn is_incomplete(&self, incarnation: Incarnation) -> bool {
         self.incomplete.contains(&incarnation)
+    }
+
+    fn is_at_work(&self, incarnation: Incarnation) -> bool {
+        self.at_work.contains(&incarnation)
     }
 
     fn is_given_up(&self, incarnation: Incarnation, participant: ParticipantName) -> bool {
