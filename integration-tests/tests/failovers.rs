@@ -21,13 +21,12 @@ fn data(server: &Server) -> std::path::PathBuf {
     server.directory().join("data")
 }
 
-/// The tool with a configuration.
-fn tool(config: &str, arguments: &[&str]) -> Command {
+/// Runs the tool with a configuration.
+fn tool(config: &str, arguments: &[&str]) -> Output {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), config).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_handfast-tool"));
-    command.arg("--config").arg(file.into_temp_path().keep().unwrap()).args(arguments).stdin(Stdio::null());
-    command
+    command.arg("--config").arg(file.path()).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
 fn said(output: &Output) -> String {
@@ -94,7 +93,7 @@ fn d12_a_failover_to_a_standby_that_never_had_the_branch() {
         let toml = toml.replace(&format!(":{}/", world.ledger.proxy.port()), &format!(":{}/", standby.port()));
         for _ in 0..2 {
             is_damaged(&swept(Config::from_toml(&toml).unwrap()).await, id);
-            let ran = tool(&toml, &["recover"]).output().unwrap();
+            let ran = tool(&toml, &["recover"]);
             assert_eq!(ran.status.code(), Some(5), "{}", said(&ran));
             assert!(said(&ran).contains(&id.to_string()), "{}", said(&ran));
         }
@@ -114,8 +113,7 @@ fn d12_committed_locally_is_committed_and_logged() {
         let shown = async || world.ledger.value("SHOW synchronous_standby_names").await;
         eventually("it is set", async || shown().await.as_deref() == Some("nobody")).await;
         let toml = world.builder("[recovery]\nstatement_timeout = \"30s\"\n").toml();
-        let mut command = tool(&toml, &["recover"]);
-        let running = tokio::task::spawn_blocking(move || command.output().unwrap());
+        let running = tokio::task::spawn_blocking(move || tool(&toml, &["recover"]));
         let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
         eventually("it ends when nothing waits", async || {
             world.ledger.query(cancel).await;
