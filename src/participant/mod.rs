@@ -408,7 +408,8 @@ pub trait Participant: Send + Sync + 'static {
         Box::pin(async { Ok(false) })
     }
 
-    /// Who waits for prepared branches to end, as far as the server lets this account see.
+    /// Who waits for prepared branches to end, as far as the server lets this account see; [`ErrorKind::Setup`], naming
+    /// the right, where it sees nobody because it may not.
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<Waiting>>> {
         Box::pin(async { Ok(Vec::new()) })
     }

@@ -5,8 +5,10 @@ use super::{Claim, Registration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, Lineage, ParticipantName};
 use deadpool::managed::{Manager, Object, Pool, PoolError};
-use std::sync::OnceLock;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// Takes a session, waiting no longer than for a lock.
 ///
@@ -33,6 +35,58 @@ where
         PoolError::Closed => Error::new(ErrorKind::Closed, "the participant is closed").at(name),
         other => Error::new(ErrorKind::Unavailable, "no session").at(name).because(other),
     })
+}
+
+/// The slot numbers of a participant's sessions: bounded, and each free one is used as late as possible, so that a
+/// late request to end a session by its name seldom meets its successor.
+pub(super) struct Slots {
+    free: Mutex<VecDeque<u32>>,
+    freed: Notify,
+}
+
+impl Slots {
+    /// How many a pool of this size has: the double, since a closing session keeps its number until it is gone.
+    pub(super) fn count(pool_size: usize) -> u32 {
+        u32::try_from(pool_size.saturating_mul(2)).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn new(pool_size: usize) -> Arc<Self> {
+        Arc::new(Self { free: Mutex::new((0..Self::count(pool_size)).collect()), freed: Notify::new() })
+    }
+
+    pub(super) fn take(self: &Arc<Self>) -> Option<Slot> {
+        let number = self.free().pop_front()?;
+        Some(Slot { number, of: self.clone() })
+    }
+
+    /// Waits until there is one.
+    pub(super) async fn wait(self: &Arc<Self>) -> Slot {
+        loop {
+            let freed = self.freed.notified();
+            if let Some(slot) = self.take() {
+                return slot;
+            }
+            freed.await;
+        }
+    }
+
+    fn free(&self) -> MutexGuard<'_, VecDeque<u32>> {
+        // No code panics while it holds the lock; the numbers are whole in any case.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A slot in use; dropped, it is free.
+pub(super) struct Slot {
+    pub(super) number: u32,
+    of: Arc<Slots>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.of.free().push_back(self.number);
+        self.of.freed.notify_one();
+    }
 }
 
 /// Refuses to take an incarnation at work for a settled one.

@@ -42,6 +42,11 @@ impl Sql {
          LEFT JOIN information_schema.PROCESSLIST AS p ON p.ID = r.trx_mysql_thread_id \
          WHERE b.trx_mysql_thread_id = 0";
 
+    /// Who waits for the metadata of a table: user, address, seconds, statement. Without PROCESS, the account's own
+    /// sessions. Neither server says for whom.
+    pub(super) const WAITING_FOR_METADATA: &str = "SELECT p.USER, p.HOST, CAST(p.TIME AS SIGNED), LEFT(p.INFO, 400), \
+         p.ID FROM information_schema.PROCESSLIST AS p WHERE p.STATE LIKE 'Waiting for % metadata lock'";
+
     /// Our tables as they are: name, columns, primary key.
     pub(super) fn table_columns(&self) -> String {
         format!(

@@ -8,7 +8,7 @@ use super::error::{self, MyError, XA_FAILED, explain};
 use super::session::{AsyncPrepare, Connector, Product};
 use super::settings::{Expected, Settings};
 use super::sql::{self, Sql};
-use super::waiting::{is_forbidden, waiters};
+use super::waiting::{Shown, is_forbidden, waiters};
 use super::wire::Wire;
 use crate::error::{ErrorKind, Result};
 use crate::id::FORMAT_ID;
@@ -73,7 +73,7 @@ impl Checkup<'_> {
         if may_list {
             self.add(&mut all, "prepared branches", self.prepared(conn, product, &account).await)?;
         }
-        self.add(&mut all, "who waits", self.waiting(conn, product, &account).await)?;
+        self.add(&mut all, "who waits", self.waiting(conn, product).await)?;
         self.add(&mut all, "other tables", self.engines(conn).await)?;
         self.add(&mut all, "clock", self.clock(conn).await)?;
         if failed(&all, &["version", "primary", "cluster", "privileges", "rights"]) {
@@ -231,29 +231,27 @@ impl Checkup<'_> {
         Ok(Finding::of(Severity::Warning, check, found, why).cure(cure))
     }
 
-    /// Whether this account could see who waits for a prepared branch.
-    async fn waiting(&self, conn: &mut Conn, product: Product, account: &str) -> Result<Vec<Finding>> {
-        let answer = async { Ok(waiters(conn, product).await) };
-        match self.ask("cannot ask who waits for prepared branches", answer).await? {
-            Ok(waiters) if waiters.is_empty() => {
-                Ok(vec![Finding::good("who waits", "nobody seen who waits for a prepared branch")])
+    /// Who waits for a prepared branch, and whether this account could see it.
+    async fn waiting(&self, conn: &mut Conn, product: Product) -> Result<Vec<Finding>> {
+        let check = "who waits";
+        let mut all = Vec::new();
+        let seen = match self.ask("cannot ask who waits for prepared branches", waiters(conn, product)).await? {
+            Shown::All(seen) if seen.is_empty() => {
+                all.push(Finding::good(check, "nobody seen who waits for a prepared branch"));
+                seen
             }
-            Ok(waiters) => {
-                let found = format!("{} wait for a prepared branch: {}", waiters.len(), checkup::some(&waiters));
-                let why = "they go on when it ends";
-                Ok(vec![Finding::of(Severity::Note, "who waits", found, why).cure("handfast list")])
-            }
-            Err(error) if is_forbidden(&error) => {
-                let found = "this account may not see it";
+            Shown::All(seen) => seen,
+            Shown::Some(seen, cure) => {
                 let why = "`handfast list` cannot show it; nothing else depends on it";
-                let mut cure = grant_process(account);
-                if product == Product::MySql {
-                    cure += &format!("; GRANT SELECT ON performance_schema.* TO {account}");
-                }
-                Ok(vec![Finding::of(Severity::Note, "who waits", found, why).cure(cure)])
+                all.push(Finding::of(Severity::Note, check, "this account may not see it", why).cure(cure));
+                seen
             }
-            Err(error) => Err(explain(self.connector.name, "cannot ask who waits for prepared branches", error)),
+        };
+        if !seen.is_empty() {
+            let found = format!("{} wait for a prepared branch: {}", seen.len(), checkup::some(&seen));
+            all.push(Finding::of(Severity::Note, check, found, "they go on when it ends").cure("handfast list"));
         }
+        Ok(all)
     }
 
     /// Tables whose rows stay when a branch rolls back.

@@ -1,8 +1,8 @@
 //! The resolver's own connection: one session beside the pool, made anew when it is lost.
 
 use super::error::{self, MyError, NO_SUCH_THREAD, explain};
-use super::finishing::Freed;
 use super::lease::Lease;
+use super::letting_go::Freed;
 use super::session::{AsyncPrepare, Connector};
 use super::sql::Sql;
 use super::wire::Wire;

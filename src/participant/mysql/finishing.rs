@@ -1,21 +1,17 @@
 //! Branches finished from outside, one or many, and what a positive answer to that is worth.
 //!
-//! MariaDB: an ending session first lets the branch go in the server, then frees its named locks, then lets the branch
-//! go in InnoDB. An XA COMMIT or XA ROLLBACK that comes in between is answered *OK* and does nothing: the branch is on
-//! no list then, and keeps its locks until the server restarts (seen on 10.11.19). So the name is waited for, and then
-//! a little longer, since nothing that an ordinary account may see tells of the last step. Whoever has the name for
-//! longer is not about to end. A name of another incarnation that was free once is free for ever.
-//!
-//! And after a reset by somebody else's pool an *OK* is a lie as well (D02). So there the witness has the last word: after
-//! a commit it has to be visible, after a rollback nobody may hold its place.
+//! On MariaDB an *OK* may be a lie while the branch's session ends (`letting_go.rs`), and after a reset by somebody else's
+//! pool (D02). So there the witness has the last word: after a commit it has to be visible, after a rollback nobody may
+//! hold its place.
 
-use super::control::{Control, await_end, holder, kill};
+use super::control::{Control, holder, kill};
 use super::error::{self, MyError, XA_UNKNOWN, explain};
+use super::letting_go::{AWAIT_END, LET_GO, Staying};
 use super::session::Product;
 use super::sql::Sql;
 use super::{Mysql, is_lock_timeout, sighted};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{BranchId, Incarnation, SessionName};
+use crate::id::BranchId;
 use crate::participant::witness::evidence;
 use crate::participant::{Answer, Evidence, Hear, Sighted};
 use crate::protocol::{Finish, Resolution};
@@ -23,15 +19,6 @@ use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, QueryResult, Row, TextProtocol};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-
-/// How long a session is given to end: both servers count in whole seconds.
-const AWAIT_END: Duration = Duration::from_secs(1);
-
-/// How long a session takes to let go of its branch after its name is free: microseconds, unless the server's threads
-/// wait for a processor.
-pub(super) const LET_GO: Duration = Duration::from_millis(50);
 
 /// So many branches are finished by one text: enough to hide the network, few enough for one time limit.
 const WINDOW: usize = 32;
@@ -43,51 +30,9 @@ pub(super) fn statement(branch: &BranchId, resolution: Resolution) -> String {
     }
 }
 
-/// A session's name, or with no slot all of an incarnation under a number.
-type Name = (Incarnation, u16, Option<u32>);
-
-fn name(session: SessionName) -> Name {
-    (session.incarnation, session.participant, Some(session.slot))
-}
-
-/// Names of dead sessions that have let go of all they held. What is forgotten is waited for once more.
-#[derive(Debug, Default)]
-pub(super) struct Freed(Mutex<BTreeSet<Name>>);
-
-impl Freed {
-    /// How many are remembered.
-    const MOST: usize = 10_000;
-
-    fn contains(&self, (incarnation, participant, slot): Name) -> bool {
-        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        [None, slot].into_iter().any(|slot| names.contains(&(incarnation, participant, slot)))
-    }
-
-    fn extend(&self, more: impl Iterator<Item = Name>) {
-        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if names.len() >= Self::MOST {
-            names.clear();
-        }
-        names.extend(more.take(Self::MOST));
-    }
-}
-
 impl Control {
-    fn product(&self) -> Product {
+    pub(super) fn product(&self) -> Product {
         self.connector.product.get().copied().unwrap_or(Product::MariaDb)
-    }
-
-    /// After these names were seen free: waits until their sessions have let go, and remembers those that nobody will go
-    /// by again, which are other incarnations'.
-    pub(super) async fn remember_free(&self, names: impl Iterator<Item = Name>) {
-        let fresh: Vec<Name> = names.filter(|name| !self.freed.contains(*name)).collect();
-        if fresh.is_empty() || self.product() == Product::MySql {
-            return;
-        }
-        tokio::time::sleep(LET_GO).await;
-        if let Some(ours) = self.claimed() {
-            self.freed.extend(fresh.into_iter().filter(|(incarnation, ..)| *incarnation != ours.incarnation));
-        }
     }
 
     /// Finishes a prepared branch, and ends the session that holds it, if one does.
@@ -98,11 +43,16 @@ impl Control {
     /// Whoever has the session's name may be a new session of the same slot, and the branch free, or finished by its
     /// coordinator a moment ago. The holder is killed only if the branch is still listed and still unknown to us after
     /// the holder was looked up: then it is the one that prepared it, since a session keeps its name to its end.
-    async fn finish(&self, conn: &mut Conn, statement: &str, branch: &BranchId) -> Result<(), MyError> {
+    async fn finish(
+        &self,
+        conn: &mut Conn,
+        statement: &str,
+        branch: &BranchId,
+        staying: &Staying,
+    ) -> Result<(), MyError> {
         let (session, product) = (branch.session(), self.product());
-        let may_hold = product == Product::MariaDb && !self.freed.contains(name(session));
-        if may_hold && is_listed(conn, branch, product).await? && await_end(conn, session, AWAIT_END).await? {
-            self.remember_free([name(session)].into_iter()).await;
+        if self.may_hold(session) && is_listed(conn, branch, product).await? {
+            self.let_go(conn, &BTreeSet::from([session]), staying).await?;
         }
         let answer = conn.query_drop(statement).await;
         if !is_unknown(&answer) {
@@ -118,35 +68,20 @@ impl Control {
         tokio::time::sleep(LET_GO).await;
         conn.query_drop(statement).await
     }
-
-    /// How many of these branches, from the first on, no living session can hold.
-    async fn unheld(&self, conn: &mut Conn, window: &[(BranchId, Resolution)]) -> Result<usize, MyError> {
-        let unknown = window.iter().map(|(branch, _)| branch.session()).filter(|one| !self.freed.contains(name(*one)));
-        let unknown: BTreeSet<SessionName> = unknown.collect();
-        if unknown.is_empty() || self.product() == Product::MySql {
-            return Ok(window.len());
-        }
-        let row = conn.query_first::<Row, _>(Sql::session_holders(unknown.iter())).await?;
-        let holds = |place: usize| row.as_ref().and_then(|row| row.get_opt::<Option<u64>, _>(place)?.ok());
-        let free = |(place, session): (usize, &SessionName)| (holds(place) == Some(None)).then_some(*session);
-        let free: BTreeSet<SessionName> = unknown.iter().enumerate().filter_map(free).collect();
-        self.remember_free(free.iter().copied().map(name)).await;
-        let may_be_held = |(branch, _): &(BranchId, Resolution)| {
-            let session = branch.session();
-            unknown.contains(&session) && !free.contains(&session)
-        };
-        Ok(window.iter().position(may_be_held).unwrap_or(window.len()))
-    }
 }
 
 impl Mysql {
     /// Finishes a branch from outside: only the server's positive answer counts, and MariaDB's with its proof.
     pub(super) async fn finish(&self, branch: &BranchId, resolution: Resolution) -> Answer<Finish> {
+        self.finish_one(branch, resolution, &Staying::default()).await
+    }
+
+    async fn finish_one(&self, branch: &BranchId, resolution: Resolution, staying: &Staying) -> Answer<Finish> {
         let statement = statement(branch, resolution);
         let doing = format!("{statement} was not answered positively");
         let work = async {
             let mut held = self.control.take().await?;
-            let answer = self.control.finish(held.conn(), &statement, branch).await;
+            let answer = self.control.finish(held.conn(), &statement, branch, staying).await;
             held.keep(&answer);
             answer.map_err(|error| explain(self.name(), &doing, error))
         };
@@ -200,20 +135,20 @@ impl Mysql {
         }
     }
 
-    /// Several by one text, as far as no living session is in the way; that one's branch is finished by itself.
+    /// Several by one text; one that is refused is finished by itself, since a living session may hold it.
     pub(super) async fn do_finish_all(&self, work: &[(BranchId, Resolution)], hear: Hear<'_>) {
-        let mut next = 0;
+        let (mut next, staying) = (0, Staying::default());
         while next < work.len() {
             let window = &work[next..work.len().min(next + WINDOW)];
             let told = AtomicUsize::new(0);
-            let came = self.finish_window(window, &told, &|place, answer| hear(next + place, answer)).await;
+            let came = self.finish_window(window, &staying, &told, &|place, answer| hear(next + place, answer)).await;
             next += told.into_inner();
             match came {
                 Came::Through => {}
                 Came::Lost => return,
                 Came::Alone => {
                     let (branch, resolution) = &work[next];
-                    let answer = self.finish(branch, *resolution).await;
+                    let answer = self.finish_one(branch, *resolution, &staying).await;
                     let is_lost = answer.is_lost();
                     hear(next, answer);
                     if is_lost {
@@ -225,12 +160,22 @@ impl Mysql {
         }
     }
 
-    async fn finish_window(&self, window: &[(BranchId, Resolution)], told: &AtomicUsize, hear: Hear<'_>) -> Came {
+    async fn finish_window(
+        &self,
+        window: &[(BranchId, Resolution)],
+        staying: &Staying,
+        told: &AtomicUsize,
+        hear: Hear<'_>,
+    ) -> Came {
         let doing = "finishing prepared branches was not answered";
+        let sessions = window.iter().map(|(branch, _)| branch.session()).collect();
         let sent = AtomicUsize::new(0);
         let work = async {
             let mut held = self.control.take().await?;
-            let answer = self.send_window(held.conn(), window, &sent, told, hear).await;
+            let answer = match self.control.let_go(held.conn(), &sessions, staying).await {
+                Ok(()) => self.send_window(held.conn(), window, &sent, told, hear).await,
+                Err(error) => Err(error),
+            };
             held.keep(&answer);
             answer.map_err(|error| explain(self.name(), doing, error))
         };
@@ -261,16 +206,11 @@ impl Mysql {
         told: &AtomicUsize,
         hear: Hear<'_>,
     ) -> Result<Came, MyError> {
-        let unheld = self.control.unheld(conn, window).await?;
-        if unheld == 0 {
-            return Ok(Came::Alone);
-        }
-        let window = &window[..unheld];
         let steps = window.iter().flat_map(|(branch, resolution)| {
             [Some(statement(branch, *resolution)), self.proof(branch, *resolution)].into_iter().flatten()
         });
         let text = steps.collect::<Vec<_>>().join("; ");
-        sent.store(unheld, Ordering::Relaxed);
+        sent.store(window.len(), Ordering::Relaxed);
         let mut answers = match conn.query_iter(text).await {
             Err(error) if is_refusal(&error) => return Ok(Came::Alone),
             answers => answers?,

@@ -31,6 +31,7 @@ mod error;
 mod finishing;
 mod lease;
 mod lent;
+mod letting_go;
 mod notes;
 mod probe;
 mod savepoints;
@@ -48,13 +49,13 @@ use self::branch::{Common, XaBranch};
 use self::checks::Checkup;
 use self::control::Control;
 use self::error::{DUPLICATE_KEY, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, MyError, XA_DUPLICATE, explain};
-use self::session::{Connector, Lease, Product, Sessions, Slots};
+use self::session::{Connector, Lease, Product, Sessions};
 use self::settings::Expected;
 use self::setup::Setup;
 use self::sql::{Sql, Step};
 use self::wire::Failure;
 use super::lease::silence;
-use super::pool::Registry;
+use super::pool::{Registry, Slots};
 use super::witness::Witnessed;
 use super::{
     Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Hear, Participant, Prunable, Question,
@@ -340,7 +341,7 @@ impl Participant for Mysql {
     }
 
     fn init(&self) -> BoxFuture<'_, Result<Lineage>> {
-        Box::pin(async { self.setup().init().await })
+        Box::pin(async { self.setup().prepare().await })
     }
 
     fn begin<'a>(

@@ -2,7 +2,7 @@
 
 use super::check_sql::probe_xid;
 use super::checks::Checkup;
-use super::finishing::LET_GO;
+use super::letting_go::LET_GO;
 use super::session::Product;
 use super::xid;
 use crate::error::Result;

@@ -14,14 +14,14 @@ use super::sql::{Question, Sql};
 use super::wire::{Failure, Wire, ask};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName, SessionName};
+use crate::participant::pool::{Slot, Slots};
 use crate::participant::witness::wrong_lineage;
 use deadpool::managed::{Manager, Metrics, Object, RecycleError, RecycleResult};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::Notify;
 
 /// Which of the two products a server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,58 +108,6 @@ impl Connector {
 /// What is done on a new connection before anybody gets it. A trait, since the future has to be `Send`.
 pub(super) trait AsyncPrepare<T>: Send {
     fn run(self, wire: &mut Wire) -> impl Future<Output = Result<T>> + Send;
-}
-
-/// The slot numbers of a participant's sessions: bounded, and each free one is used as late as possible, so that a
-/// late request to end a session by its name seldom meets its successor.
-pub(super) struct Slots {
-    free: Mutex<VecDeque<u32>>,
-    freed: Notify,
-}
-
-impl Slots {
-    /// How many a pool of this size has: the double, since the server may hold a closing session's number for a while.
-    pub(super) fn count(pool_size: usize) -> u32 {
-        u32::try_from(pool_size.saturating_mul(2)).unwrap_or(u32::MAX)
-    }
-
-    pub(super) fn new(pool_size: usize) -> Arc<Self> {
-        Arc::new(Self { free: Mutex::new((0..Self::count(pool_size)).collect()), freed: Notify::new() })
-    }
-
-    fn take(self: &Arc<Self>) -> Option<Slot> {
-        let number = self.free().pop_front()?;
-        Some(Slot { number, of: self.clone() })
-    }
-
-    /// Waits until there is one.
-    async fn wait(self: &Arc<Self>) -> Slot {
-        loop {
-            let freed = self.freed.notified();
-            if let Some(slot) = self.take() {
-                return slot;
-            }
-            freed.await;
-        }
-    }
-
-    fn free(&self) -> std::sync::MutexGuard<'_, VecDeque<u32>> {
-        // No code panics while it holds the lock; the numbers are whole in any case.
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A slot in use.
-struct Slot {
-    number: u32,
-    of: Arc<Slots>,
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.of.free().push_back(self.number);
-        self.of.freed.notify_one();
-    }
 }
 
 /// A session of the pool.

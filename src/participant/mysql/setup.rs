@@ -39,6 +39,13 @@ impl Setup<'_> {
 
     /// Refuses what would fail later, when it costs a transaction, and settings that break the promise (D13).
     async fn prerequisites(&self) -> Result<()> {
+        if self.settings_allow().await? == Product::MySql {
+            self.may_recover().await?;
+        }
+        Ok(())
+    }
+
+    async fn settings_allow(&self) -> Result<Product> {
         let doing = "cannot read the settings";
         let work = async {
             let mut held = self.control.take().await?;
@@ -55,10 +62,7 @@ impl Setup<'_> {
                 Severity::Good => {}
             }
         }
-        if settings.product() == Product::MySql {
-            self.may_recover().await?;
-        }
-        Ok(())
+        Ok(settings.product())
     }
 
     /// Without the privilege everything works until the first crash (D29).
@@ -99,8 +103,15 @@ impl Setup<'_> {
         Ok(found.map(Lineage::from_sql))
     }
 
+    /// Creates what is missing on a server whose settings registration would accept; nothing is written to any other.
+    /// What the account lacks may be granted later.
+    pub(super) async fn prepare(&self) -> Result<Lineage> {
+        self.settings_allow().await?;
+        self.init().await
+    }
+
     /// Creates what is missing; two that do it at once get the same lineage.
-    pub(super) async fn init(&self) -> Result<Lineage> {
+    async fn init(&self) -> Result<Lineage> {
         if let Some(lineage) = self.lineage().await? {
             return Ok(lineage);
         }

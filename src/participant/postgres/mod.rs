@@ -41,11 +41,11 @@ use self::checks::{Checkup, Expected};
 use self::control::Control;
 use self::error::explain;
 pub use self::lent::{Lent, PostgresBranch};
-use self::session::{Connector, Lease, Sessions, Slots};
+use self::session::{Connector, Lease, Sessions};
 use self::setup::Setup;
 use self::sql::Sql;
 use super::lease::silence;
-use super::pool::Registry;
+use super::pool::{Registry, Slots};
 use super::witness::Witnessed;
 use super::{
     Answer, BeginOptions, BoxFuture, Branch, Claim, Evidence, Finding, Hear, Participant, Prunable, Question,
@@ -140,8 +140,7 @@ impl Postgres {
 
     async fn do_register(&self, registration: &Registration) -> Result<Lineage> {
         self.control.hold(registration.claim()).await?;
-        let slots = self.pool_size.saturating_mul(2);
-        let lineage = self.setup().register(registration, slots).await?;
+        let lineage = self.setup().register(registration, Slots::count(self.pool_size)).await?;
         let Registration { incarnation, participant, .. } = *registration;
         let sessions = Sessions {
             connector: self.connector.clone(),

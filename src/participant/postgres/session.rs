@@ -9,11 +9,11 @@ use super::error::{PgError, explain};
 use super::sql::{self, Sql};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName, SessionName};
+use crate::participant::pool::{Slot, Slots};
 use crate::participant::witness::wrong_lineage;
 use deadpool::managed::{Manager, Metrics, Object, RecycleError, RecycleResult};
 use futures_util::future::join;
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Connection, NoTls, Socket, tls::NoTlsStream};
@@ -80,40 +80,6 @@ async fn drive(name: ParticipantName, mut connection: Connection<Socket, NoTlsSt
                 return;
             }
         }
-    }
-}
-
-/// The slot numbers of a participant's sessions: bounded, and each free one is used as late as possible, so that a
-/// late request to end a session by its name seldom meets its successor.
-pub(super) struct Slots(Mutex<VecDeque<u32>>);
-
-impl Slots {
-    /// For a pool of `size`: the double, since a closing session keeps its number until it is gone.
-    pub(super) fn new(size: usize) -> Arc<Self> {
-        let count = u32::try_from(size.saturating_mul(2)).unwrap_or(u32::MAX);
-        Arc::new(Self(Mutex::new((0..count).collect())))
-    }
-
-    fn take(self: &Arc<Self>) -> Option<Slot> {
-        let number = self.free().pop_front()?;
-        Some(Slot { number, of: self.clone() })
-    }
-
-    fn free(&self) -> std::sync::MutexGuard<'_, VecDeque<u32>> {
-        // No code panics while it holds the lock; the numbers are whole in any case.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A slot in use.
-struct Slot {
-    number: u32,
-    of: Arc<Slots>,
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.of.free().push_back(self.number);
     }
 }
 

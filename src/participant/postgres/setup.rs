@@ -89,7 +89,7 @@ impl Setup<'_> {
     }
 
     /// All of it, in the order in which it may fail, and the incarnation's row last.
-    pub(super) async fn register(&self, registration: &Registration, slots: usize) -> Result<Lineage> {
+    pub(super) async fn register(&self, registration: &Registration, slots: u32) -> Result<Lineage> {
         self.prerequisites().await?;
         if let (Some(expected), found) = (registration.expected, self.lineage().await?)
             && found != Some(expected)
@@ -108,7 +108,7 @@ impl Setup<'_> {
         Ok(lineage)
     }
 
-    async fn insert(&self, registration: &Registration, lineage: Lineage, slots: usize) -> Result<()> {
+    async fn insert(&self, registration: &Registration, lineage: Lineage, slots: u32) -> Result<()> {
         let (insert, look) = (self.sql.register(), self.sql.registered());
         let Registration { node, incarnation, journal, participant, host, .. } = registration.clone();
         let (node, participant) = (node.to_string(), i32::from(participant));
