@@ -339,19 +339,18 @@ impl Inner {
         self.open()?;
         let begin = async {
             let lineage = self.engine.ready(member).await?;
-            // Before the branch begins: what is lost and regained behind its back shows.
-            let lease = self.engine.leased(member).await?;
+            self.engine.leased(member).await?;
             let branch = member.participant.begin(self.id, self.begin_options(member)).await?;
-            Ok::<_, Error>((lineage, lease, branch))
+            Ok::<_, Error>((lineage, branch))
         };
-        let (lineage, lease, branch) = tokio::time::timeout_at(self.deadline, begin)
+        let (lineage, branch) = tokio::time::timeout_at(self.deadline, begin)
             .await
             .map_err(|_| Error::new(ErrorKind::TimedOut, "the transaction's deadline passed before the branch began"))
             .flatten()
             .map_err(|error| error.at(member.name))?;
         let mode = self.begin_options(member).mode;
         let info = protocol::Branch { id: branch.id(), participant: member.name, lineage, mode };
-        self.enlist(Enlisted { info, branch, lease })
+        self.enlist(Enlisted { info, branch })
     }
 
     fn begin_options(&self, member: &Member) -> BeginOptions {

@@ -79,9 +79,9 @@ fn copy_journal(from: &Path, to: &Path) {
 }
 
 each_pair! {
-    /// The resolver's connection is cut, or swallowed by the network, while a transaction runs: somebody else could have
-    /// had the lease and settled what is prepared. So it is rolled back, whether the lease is held again by then or not;
-    /// the next one commits.
+    /// The resolver's connection is cut, or swallowed by the network, while a transaction is being prepared: somebody else
+    /// could have had the lease and settled what is prepared. So it is rolled back, whether the lease is held again by
+    /// then or not; the next one commits.
     async fn a_lease_lost_on_the_way_rolls_back(other) {
         let world = World::new(other).await;
         let bridge = world.open_with(OFTEN).await;
@@ -92,13 +92,20 @@ each_pair! {
             for (way, regained) in [(ways[0], true), (ways[0], false), (ways[1], true)] {
                 key += 1;
                 let tx = insert(&bridge, key).await;
+                // The other one's vote is late: until then this one is prepared and nothing is decided.
+                let other = world.other(side);
+                let vote = other.proxy.on(other.words().prepare).hold_answer();
+                let committing = tokio::spawn(tx.commit());
+                vote.fired().await;
+                eventually("it is prepared", async || !side.prepared().await.is_empty()).await;
                 let before = side.proxy.count(taken);
                 let never = (!regained).then(|| side.proxy.on(taken).every().cut());
                 let loss = way(side.proxy.on(confirmed));
                 loss.fired().await;
                 // A swallowed connection is given up only when its answer is overdue.
                 eventually("it is asked for again", async || side.proxy.count(taken) > before).await;
-                let error = tx.commit().await.unwrap_err();
+                vote.release();
+                let error = committing.await.unwrap().unwrap_err();
                 assert_eq!((error.outcome(), error.kind()), (Outcome::RolledBack, ErrorKind::Retry), "{key}");
                 if let Some(never) = never {
                     never.disarm();

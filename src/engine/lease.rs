@@ -1,8 +1,8 @@
 //! The leases of a running bridge: confirmed again and again, and taken back when they are lost.
 //!
 //! While one is lost, somebody else may have it, and settle what is prepared there; regained, it does not tell whether
-//! somebody did. So no branch begins there until it is held, each remembers which [`Taking`] it began under, and a
-//! transaction is decided only while all of these are still in force. A server does not tell that it has forgotten a
+//! somebody did. So no branch begins there until it is held, and a transaction is decided only if each [`Taking`] that was
+//! in force before its branches were asked to prepare still is. A server does not tell that it has forgotten a
 //! session; what is found out within `recovery.lease_interval` narrows the race of a copied journal, and cannot close it.
 
 use super::{Engine, Member, jittered};
@@ -94,18 +94,18 @@ impl Engine {
         join_all(self.members.iter().map(|member| member.keep_lease(self))).await;
     }
 
-    /// The lease of a member as it is held now, once it is. Cancel safe.
+    /// Waits until the lease of a member is held. Cancel safe.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`], naming the holder, when somebody else has it.
-    pub async fn leased(&self, member: &Member) -> Result<Taking> {
+    pub async fn leased(&self, member: &Member) -> Result<()> {
         loop {
             let changed = self.leases.notified();
             tokio::pin!(changed);
             // Registered before the check, so that a lease regained between the two is not missed.
             changed.as_mut().enable();
-            if let Some(taking) = member.taking() {
-                return Ok(taking);
+            if member.taking().is_some() {
+                return Ok(());
             }
             if let Some((ErrorKind::Refused, cause)) = member.lease_lost() {
                 return Err(Error::new(ErrorKind::Refused, cause).at(member.name));
@@ -116,11 +116,16 @@ impl Engine {
         }
     }
 
-    /// Why nothing may be decided that was begun under these leases, if one of them is not what it was.
-    pub fn interrupted(&self, under: &[(ParticipantName, Taking)]) -> Option<Error> {
-        let taking = |name| self.members.iter().find(|member| member.name == name).and_then(Member::taking);
-        let (name, _) = under.iter().find(|(name, taken)| taking(*name) != Some(*taken))?;
-        let message = "the lease was lost while the transaction ran, and somebody else may have settled it: it is rolled \
+    /// The lease of a participant, if it is held.
+    pub fn taking(&self, name: ParticipantName) -> Option<Taking> {
+        self.members.iter().find(|member| member.name == name).and_then(Member::taking)
+    }
+
+    /// Why nothing may be decided that was asked to prepare under these leases, if one of them was not held or is not what
+    /// it was.
+    pub fn interrupted(&self, under: &[(ParticipantName, Option<Taking>)]) -> Option<Error> {
+        let (name, _) = under.iter().find(|(name, taken)| taken.is_none() || self.taking(*name) != *taken)?;
+        let message = "the lease was lost, and somebody else may settle what is prepared there: the transaction is rolled \
                        back, run it again";
         Some(Error::new(ErrorKind::Retry, message).at(*name))
     }

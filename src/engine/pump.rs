@@ -22,8 +22,6 @@ use tokio::time::{Instant, sleep_until};
 pub(crate) struct Enlisted {
     pub info: protocol::Branch,
     pub branch: Box<dyn Branch>,
-    /// The lease under which it was begun.
-    pub lease: Taking,
 }
 
 /// What the application is told.
@@ -106,8 +104,8 @@ struct Pump {
     id: TransactionId,
     coordinator: Coordinator,
     sessions: BTreeMap<BranchId, (ParticipantName, Session)>,
-    /// Under which the branches were begun.
-    leases: Vec<(ParticipantName, Taking)>,
+    /// Under which the branches are asked for their votes.
+    leases: Vec<(ParticipantName, Option<Taking>)>,
     requests: FuturesUnordered<BoxFuture<'static, Event>>,
     answer: Option<oneshot::Sender<Verdict>>,
     outcome: Option<Outcome>,
@@ -126,7 +124,8 @@ struct Pump {
 pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>) {
     let unfinished = Unfinished::new(&job);
     let infos = job.enlisted.iter().map(|enlisted| enlisted.info).collect();
-    let leases = job.enlisted.iter().map(|enlisted| (enlisted.info.participant, enlisted.lease)).collect();
+    let taking = |enlisted: &Enlisted| (enlisted.info.participant, job.engine.taking(enlisted.info.participant));
+    let leases = job.enlisted.iter().map(taking).collect();
     let sessions =
         job.enlisted.into_iter().map(|e| (e.info.id, (e.info.participant, Session::Idle(e.branch)))).collect();
     let mut pump = Pump {
@@ -155,8 +154,8 @@ pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>
 }
 
 impl Pump {
-    /// Tells the coordinator, unless it is not the time for it any more: what was begun under a lease is decided under the
-    /// same one or not at all.
+    /// Tells the coordinator, unless it is not the time for it any more: what is prepared under a lease is decided under
+    /// the same one or not at all.
     fn tell_under_lease(&mut self, input: Input) {
         if self.outcome.is_none()
             && self.pending.is_empty()

@@ -145,6 +145,16 @@ mod tests {
     }
 
     #[test]
+    fn only_who_is_gone_is_forgotten() {
+        for (confirmed, patience, silence) in [(5_000, 10_000, 20_000), (60_000, 10_000, 240_000), (20, 300, 2_000)] {
+            let (lease_interval, statement_timeout) =
+                (Duration::from_millis(confirmed), Duration::from_millis(patience));
+            let recovery = RecoveryConfig { lease_interval, statement_timeout, ..RecoveryConfig::default() };
+            assert_eq!(super::silence(&recovery), Duration::from_millis(silence));
+        }
+    }
+
+    #[test]
     fn ages_are_told_in_words() {
         let told = [(3, "3 seconds"), (130, "2 minutes"), (7200, "2 hours"), (864_000, "10 days")];
         for (seconds, text) in told {

@@ -119,8 +119,8 @@
 //! * Never reuse a session that was left. What is sent on it may still be carried out.
 //! * Answer [`Output::Damage`] with [`Input::Remembered`] when the record is durable, or cannot be: the application must
 //!   not wait for a journal that has failed.
-//! * Say [`Vote::Prepared`] only while every participant's lease has been held since the transaction began. Once one was
-//!   lost, that it is held again is not enough: a copy of the journal may have rolled the branch back meanwhile. Then it is
+//! * Say [`Vote::Prepared`] only while every participant's lease has been held since before the first branch was asked. Once
+//!   one was lost, that it is held again is not enough: a copy of the journal may have rolled the branch back meanwhile. Then it is
 //!   `Unknown`; or `Prepared`, if the branch was listed after the lease was regained.
 //! * Say [`Input::Durable`] only when a power failure could not take the record back, and [`Input::AppendFailed`] for
 //!   every other end of the write: the record may survive a failure that was reported.

@@ -14,7 +14,7 @@ use crate::journal::remark;
 use crate::participant::Registered;
 use crate::protocol::recovery::unknown_decision as judge;
 use crate::protocol::{IncarnationRecord, Record};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What an older copy of a journal lacks, as far as the participants tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,8 @@ pub struct Lacking {
     pub signs: Vec<String>,
     /// Openings that it does not know, with their participants.
     pub unknown: Vec<IncarnationRecord>,
-    /// Openings that it knows, of which records may be missing: all that are not settled, and not marked before.
+    /// Openings that it knows, of which records may be missing: all that are not settled, and not marked before. Those
+    /// whose witnesses give it away come last.
     pub unsettled: Vec<Incarnation>,
 }
 
@@ -52,17 +53,23 @@ impl Resolver {
             let whole = |one: &&IncarnationRecord| image.audit().incomplete(one.incarnation).is_none();
             image.unsettled().filter(whole).cloned().collect()
         });
+        let mut shown = BTreeSet::new();
         for participant in self.participants() {
             let stale = unknown_decision(&**participant, &unsettled, |rows| judge(&self.store, rows)).await;
             let stale = stale.map_err(|error| error.at(participant.name()))?;
-            signs.extend(stale.map(|stale| format!("{}: {stale}", participant.name())));
+            if let Some(stale) = stale {
+                signs.push(format!("{}: {stale}", participant.name()));
+                shown.insert(stale.incarnation);
+            }
         }
         if signs.is_empty() {
             let message = "the journal is sound, and no participant shows that it is an older copy: nothing to repair";
             return Err(Error::new(ErrorKind::Refused, message));
         }
         let own = self.store.journal().map(crate::journal::Journal::incarnation);
-        let unsettled = unsettled.into_iter().map(|one| one.incarnation).filter(|one| Some(*one) != own).collect();
+        let unsettled = unsettled.into_iter().map(|one| one.incarnation).filter(|one| Some(*one) != own);
+        let (last, mut unsettled): (Vec<_>, Vec<_>) = unsettled.partition(|one| shown.contains(one));
+        unsettled.extend(last);
         Ok(Lacking { signs, unknown, unsettled })
     }
 
@@ -80,7 +87,7 @@ impl Resolver {
         let remark = remark(reason)?;
         self.claim().await?;
         let lacking = self.lacking().await?;
-        // Those that it knows come first: cut short, it is a copy as before, and says so.
+        // What gives it away comes last: cut short, it is a copy as before, and refuses to settle the rest.
         for incarnation in &lacking.unsettled {
             journal.append(Record::Incomplete(*incarnation, remark.clone())).await?;
         }

@@ -1,6 +1,7 @@
 //! What somebody ended behind the bridge's back, and what a journal does not know.
 
 use super::*;
+use crate::journal::Journal;
 use crate::protocol::{DamageRecord, Resolution};
 
 #[tokio::test]
@@ -204,6 +205,45 @@ fn a_commit_by_hand_that_its_own_bridge_noticed_refuses_no_later_opening() {
     assert_eq!(world.values(1), (None, Some(20)));
 }
 
+/// An opening of the journal that reaches nobody.
+fn journal_of(world: &World) -> Journal {
+    let config = world.config("");
+    let opening = crate::engine::opening(&config, ["left", "right"].map(|name| name.parse().unwrap()).into_iter());
+    Journal::open(&config.journal, opening.unwrap()).unwrap()
+}
+
+/// What shows that a journal is a copy is marked last, so that it is one as long as anything else is not marked; then it
+/// is gone on with.
+#[test]
+fn a_copy_is_gone_on_with() {
+    let world = World::new();
+    let mut id = None;
+    crashed(async || {
+        let bridge = world.open().await;
+        let mut decided = left_at(&bridge, 0, 1, 1).await;
+        assert_eq!(decided.prepare().await.value, crate::protocol::Vote::Prepared);
+        assert_eq!(decided.commit().await.value, crate::protocol::Finish::Done);
+        id = Some(bridge.engine.id(1));
+    });
+    let id = id.unwrap();
+    for _ in 0..9 {
+        journal_of(&world).close().unwrap();
+    }
+    Runtime::new().unwrap().block_on(async {
+        let resolver = world.resolver();
+        let lacking = resolver.lacking().await.unwrap();
+        assert_eq!(resolver.complete_copy("all there is").await.unwrap(), lacking);
+        assert_eq!((lacking.signs.len(), lacking.unknown.len(), lacking.unsettled.len()), (1, 0, 10));
+        assert_eq!(lacking.unsettled.last(), Some(&id.incarnation));
+        assert_eq!(resolver.lacking().await.unwrap_err().kind(), ErrorKind::Refused, "nothing shows it any more");
+        resolver.close().await.unwrap();
+        let bridge = world.open().await;
+        all_settled(&bridge).await;
+        assert_eq!(bridge.outcome(id).await.unwrap(), Outcome::Committed, "as its witness proves");
+        bridge.close().await.unwrap();
+    });
+}
+
 /// A copy may call a transaction damaged, whose decision it lacks, before it sees the witness. That makes it no original.
 #[test]
 fn damage_that_a_copy_has_found_is_still_a_sign() {
@@ -218,9 +258,7 @@ fn damage_that_a_copy_has_found_is_still_a_sign() {
     });
     let transaction = id.unwrap();
     Runtime::new().unwrap().block_on(async {
-        let config = world.config("");
-        let opening = crate::engine::opening(&config, ["left", "right"].map(|name| name.parse().unwrap()).into_iter());
-        let copy = crate::journal::Journal::open(&config.journal, opening.unwrap()).unwrap();
+        let copy = journal_of(&world);
         let record = DamageRecord { transaction, branches: Vec::new(), found_at_ms: 0, found_by: copy.incarnation() };
         copy.append(crate::protocol::Record::Damaged(record)).await.unwrap();
         copy.close().unwrap();
