@@ -206,8 +206,24 @@ impl Side {
         names
     }
 
+    /// The ids of what of this world is prepared there, in order.
+    pub async fn prepared_ids(&self) -> Vec<handfast::id::BranchId> {
+        let names = self.prepared().await;
+        let read = |name: &String| match self.flavor() {
+            Flavor::Postgres => name.parse().expect("one of our ids"),
+            Flavor::MariaDb => reunite(name),
+            Flavor::MySql => reunite(&unhex(name)),
+        };
+        names.iter().map(read).collect()
+    }
+
     /// Waits until nobody has a session in the database any more: what a killed program had sent before has been done.
     pub async fn sessions_are_gone(&self) {
+        self.sessions_are_gone_but(0).await;
+    }
+
+    /// Waits until nobody has a session in the database any more but so many.
+    pub async fn sessions_are_gone_but(&self, many: usize) {
         let others = match self.flavor() {
             Flavor::Postgres => "pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
             Flavor::MariaDb | Flavor::MySql => {
@@ -215,7 +231,8 @@ impl Side {
             }
         };
         let count = format!("SELECT count(*) FROM {others}");
-        eventually("no session is left", async || self.value(&count).await.as_deref() == Some("0")).await;
+        let many = many.to_string();
+        eventually("no other session is left", async || self.value(&count).await == Some(many.clone())).await;
     }
 
     /// The kinds of the witness rows of a transaction.

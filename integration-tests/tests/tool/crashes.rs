@@ -102,6 +102,7 @@ each_pair! {
         erase_last_mark(&stage).await;
 
         let seen = stage.json("list", 3).await;
+        // row: unsure
         assert_eq!(values(only(&seen), &["decision", "outcome", "action"]), ["unsure", "in_doubt", "wait"]);
         let ran = stage.tool("recover --dry-run").await;
         ran.ended(3).says("decision not known to be durable").says("makes it so and commits").says("run `handfast recover`");

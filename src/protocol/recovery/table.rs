@@ -18,9 +18,10 @@ pub enum History {
     Decided,
     /// Decided, and the record does not name the branch.
     Unnamed,
-    /// Decided, and every branch was known to be committed.
+    /// Decided, and every branch was known to be committed; or committed by its only writer: the journal keeps a bit of
+    /// each, and the bit does not tell them apart.
     Finished,
-    /// Committed by its only writer, which was never prepared.
+    /// Committed by its only writer, which was never prepared; no record says so yet, its witness does.
     OnePhase,
     /// Ours, without a record, and records of its incarnation may have been lost: nobody can tell but a person.
     Incomplete,
@@ -309,9 +310,9 @@ pub static TABLE: &[Row] = &[
         "it was committed before, and its server has brought it back: the decision still holds"),
     row("finished, both",       &[H::Finished],  &[S::Listed],                    PROVEN,      Damage,
         "it is prepared, and its witness says that it has ended"),
-    row("finished, against",    &[H::Finished],  &[S::NotListed],                 AGAINST,     Damage,
+    row("finished, against",    &[H::Finished],  &[S::NotListed],                 &[E::Never], Damage,
         "it was known to be committed, and its fence says that it never did"),
-    row("finished",             &[H::Finished],  &[S::NotListed],                 NOT_AGAINST, Nothing,
+    row("finished",             &[H::Finished],  &[S::NotListed],                 NOT_NEVER,   Nothing,
         "it committed"),
     row("finished, unseen",     &[H::Finished],  &[S::NotScanned, S::GivenUp],    &[],         Nothing,
         "it committed"),
@@ -406,7 +407,6 @@ const UNPROVEN: &[Evidence] = &[E::NotAsked, E::Wanted, E::Nothing, E::Blocked, 
 const OPEN: &[Evidence] = &[E::NotAsked, E::Wanted, E::Nothing];
 /// What a decided branch must not show.
 const AGAINST: &[Evidence] = &[E::CommittedAlone, E::Never];
-const NOT_AGAINST: &[Evidence] = &[E::NotAsked, E::Wanted, E::Committed, E::Nothing, E::Blocked, E::Off];
 const COMMITTED: &[Evidence] = &[E::Committed, E::CommittedAlone];
 const UNCOMMITTED: &[Evidence] = &[E::NotAsked, E::Wanted, E::Never, E::Nothing, E::Blocked, E::Off];
 /// What only a decided branch shows is missing.
