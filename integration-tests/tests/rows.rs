@@ -208,7 +208,7 @@ fn records(books: Books, branch: BranchId, lineages: &[Lineage]) -> Vec<Record> 
         let why = "it was found so".into();
         let participant = if branch.participant == LEDGER { "ledger" } else { "orders" }.parse().unwrap();
         let branches = vec![DamagedBranch { id: branch, participant, why }];
-        Record::Damaged(DamageRecord { transaction: id, branches, found_at_ms: 0 })
+        Record::Damaged(DamageRecord { transaction: id, branches, found_at_ms: 0, found_by: id.incarnation })
     };
     match books {
         Decided => vec![decision(&[(branch, lineage)])],
@@ -339,7 +339,7 @@ each_server! {
         }
         // Only what is over is given up or without its records.
         let lost = [LOST, LOST_AND_ABANDONED].map(|opened| Record::Incomplete(opened, remark()));
-        let given_up = [ABANDONED, LOST_AND_ABANDONED].map(|opened| Record::GivenUp(opened, name));
+        let given_up = [ABANDONED, LOST_AND_ABANDONED].map(|opened| Record::GivenUp(opened, name, remark()));
         write(&config, LAST, lost.into_iter().chain(given_up).collect()).await;
         let mut sessions = Vec::new();
         let alone = |branch: BranchId| branch.transaction.branch(1 - number, 0);
