@@ -208,7 +208,7 @@ fn records(books: Books, branch: BranchId, lineages: &[Lineage]) -> Vec<Record> 
         let why = "it was found so".into();
         let participant = if branch.participant == LEDGER { "ledger" } else { "orders" }.parse().unwrap();
         let branches = vec![DamagedBranch { id: branch, participant, why }];
-        Record::Damaged(DamageRecord { transaction: id, branches, found_at_ms: 0, found_by: id.incarnation })
+        Record::Damaged(DamageRecord { transaction: id, branches, found_at_ms: 0, found_by: LAST })
     };
     match books {
         Decided => vec![decision(&[(branch, lineage)])],
