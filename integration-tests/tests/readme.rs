@@ -117,7 +117,7 @@ fn the_tool_has_its_commands() {
         let words: Vec<_> = words.collect();
         let help = Command::new(env!("CARGO_BIN_EXE_handfast-tool")).args(&words).arg("--help").output().unwrap();
         let help = succeeded(help);
-        let options = command.split(|c: char| " []".contains(c)).filter(|word| word.starts_with("--"));
+        let options = command.split(|c: char| " []|\\".contains(c)).filter(|word| word.starts_with("--"));
         for option in options {
             assert!(help.contains(option), "`handfast {command}`: no {option}\n{help}");
         }

@@ -373,4 +373,36 @@ each_pair! {
         assert_eq!((bridge.status().damaged, bridge.status().in_doubt), (0, 0));
         bridge.close().await.unwrap();
     }
+
+    /// A copy from the middle of an opening, with decisions made behind it: its witnesses alone give it away.
+    async fn a_copy_from_the_middle_of_an_opening_is_told(other) {
+        let world = World::new(other).await;
+        let program = Program::start(world.config("")).await;
+        let commit = async |key| {
+            let bridge = program.bridge.clone();
+            program.spawn(async move { insert(&bridge, key).await.commit().await }).await.unwrap().unwrap().id
+        };
+        commit(1).await;
+        let copies = [(); 2].map(|()| tempfile::TempDir::new().unwrap());
+        copies.iter().for_each(|copy| copy_journal(world.journal.path(), copy.path()));
+        let later = commit(2).await;
+        program.crash().await;
+        for side in world.sides() {
+            side.sessions_are_gone().await;
+        }
+        let run = |copy: &tempfile::TempDir, arguments: &[&str]| {
+            ended(&tokio::task::block_in_place(|| tool(&world.builder_at(copy.path(), ""), arguments)))
+        };
+        let (code, text) = run(&copies[0], &["recover"]);
+        assert!(code == Some(6) && text.contains("older copy") && text.contains(&later.to_string()), "{text}");
+        let repair = ["journal", "repair", "--reason", "the disk is lost"];
+        let (code, text) = run(&copies[1], &repair);
+        assert!(code == Some(0) && text.contains("nothing was changed") && text.contains(&later.to_string()), "{text}");
+        let (code, text) = run(&copies[1], &[&repair[..], &["--yes"]].concat());
+        assert!(code == Some(0) && text.contains("completed"), "{text}");
+        let (code, text) = run(&copies[1], &["recover"]);
+        assert_eq!(code, Some(0), "{text}");
+        let (code, text) = run(&copies[1], &["outcome", &later.to_string()]);
+        assert!(code == Some(0) && text.contains("committed"), "{text}");
+    }
 }

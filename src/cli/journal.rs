@@ -41,10 +41,17 @@ pub async fn run(config: Config, command: JournalCommand, output: &mut Output) -
 /// Goes on with an older copy of a journal, or says what that would come to.
 async fn complete(config: Config, reason: &str, yes: bool, output: &mut Output) -> Result<Exit> {
     let directory = config.journal.directory.clone();
-    let resolver = if yes { Resolver::open(config)? } else { Resolver::read(config)? };
-    let lacking = if yes { resolver.complete_copy(reason).await } else { resolver.lacking().await };
-    resolver.close().await?;
-    let lacking = lacking?;
+    // Opening it would write to it: not before there is something to do.
+    let reader = Resolver::read(config.clone())?;
+    let lacking = reader.lacking().await;
+    reader.close().await?;
+    let mut lacking = lacking?;
+    if yes {
+        let resolver = Resolver::open(config)?;
+        let completed = resolver.complete_copy(reason).await;
+        resolver.close().await?;
+        lacking = completed?;
+    }
     match output.format() {
         Format::Text => output.text(&lacking_text(&lacking, &directory, yes)),
         Format::Json => output.json(&lacking_object(&lacking, yes)),

@@ -109,7 +109,9 @@ impl Memory for Store {
             Self::Live(engine) => engine.registration.incarnation == incarnation,
             Self::Locked(_) => false,
             // Of the last opening not even its own record may be known to be durable yet.
-            Self::Offline(offline) => offline.latest_incarnation == Some(incarnation),
+            Self::Offline(offline) => {
+                offline.latest_incarnation == Some(incarnation) && (offline.in_use || !offline.image.knows(incarnation))
+            }
         }
     }
 

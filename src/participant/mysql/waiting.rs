@@ -35,16 +35,14 @@ pub(super) async fn waiters(conn: &mut Conn, product: Product) -> Result<Shown, 
     let mut all: Vec<_> =
         ddl.into_iter().map(|row| format!("{} (for a metadata lock, whosever it is)", who(row))).collect();
     let query = match product {
-        Product::MySql if !keeps_performance_schema(conn).await? => {
-            return Ok(Shown::Some(
-                all,
-                "performance_schema = ON in the server's configuration, and restart it".into(),
-            ));
-        }
         Product::MySql => Sql::WAITING_MYSQL,
         Product::MariaDb => Sql::WAITING_MARIADB,
     };
     match conn.query::<Row, _>(query).await {
+        // What tells of locks is empty then.
+        Ok(_) if product == Product::MySql && !keeps_performance_schema(conn).await? => {
+            Ok(Shown::Some(all, "performance_schema = ON in the server's configuration, and restart it".into()))
+        }
         Ok(rows) => {
             all.extend(rows.into_iter().map(who));
             Ok(Shown::All(all))
@@ -62,7 +60,7 @@ pub(super) async fn waiters(conn: &mut Conn, product: Product) -> Result<Shown, 
     }
 }
 
-/// Whether MySQL tells of locks at all: without, what tells of them is empty.
+/// Whether MySQL tells of locks at all.
 async fn keeps_performance_schema(conn: &mut Conn) -> Result<bool, MyError> {
     Ok(conn.query_first::<bool, _>("SELECT @@GLOBAL.performance_schema").await? == Some(true))
 }
