@@ -22,38 +22,54 @@ const EVERY: Duration = Duration::from_secs(5);
 const BATCHES: usize = 100;
 
 impl Engine {
-    /// Prunes for ever.
+    /// Prunes for ever, whenever something has ended since the last round that was done to its end.
     pub async fn keep_pruning(&self) {
+        let mut done = None;
         loop {
             tokio::time::sleep(EVERY).await;
-            if self.halted().is_none() && self.journal.is_poisoned().is_none() {
-                self.prune().await;
+            let now = self.ended();
+            if self.halted().is_none() && self.journal.is_poisoned().is_none() && done != Some(now.clone()) {
+                done = self.prune().await.then_some(now);
             }
         }
     }
 
-    /// One round.
-    pub async fn prune(&self) {
+    /// What decides which rows may go: where nothing of it has changed, there is nothing new to prune.
+    fn ended(&self) -> (Vec<u64>, [usize; 3]) {
+        let bounds = self.members.iter().map(|member| self.bound(member)).collect();
+        let rest = self
+            .journal
+            .image(|image| [image.unsettled().count(), image.open_decisions().len(), image.audit().damaged().count()]);
+        (bounds, rest)
+    }
+
+    /// One round: whether nothing is left to be pruned.
+    pub async fn prune(&self) -> bool {
         let own = self.registration.incarnation;
         let bounds: Vec<_> = self.members.iter().map(|member| (member, self.bound(member))).collect();
         if let Err(error) = self.journal.flush().await {
-            return tracing::debug!(error = %error.chain(), "nothing is pruned");
+            tracing::debug!(error = %error.chain(), "nothing is pruned");
+            return false;
         }
-        let ready = bounds.into_iter().filter(|(member, _)| member.trouble().is_none() && member.taking().is_some());
-        let rounds = ready.map(|(member, below)| async move {
+        let rounds = bounds.into_iter().map(|(member, below)| async move {
+            if member.trouble().is_some() || member.taking().is_none() {
+                return false;
+            }
             let participant = member.number;
             let own = Prunable::Witnesses { incarnation: own, participant, below };
             let pruned = async {
+                let mut all = true;
                 for what in std::iter::once(own).chain(self.over(&*member.participant).await?) {
-                    exhaust(&*member.participant, what).await?;
+                    all &= exhaust(&*member.participant, what).await?;
                 }
-                Ok::<_, crate::Error>(())
+                Ok::<_, crate::Error>(all)
             };
-            if let Err(error) = pruned.await {
+            pruned.await.unwrap_or_else(|error| {
                 tracing::debug!(participant = %member.name, error = %error.chain(), "pruning waits for the next round");
-            }
+                false
+            })
         });
-        join_all(rounds).await;
+        join_all(rounds).await.into_iter().all(|done| done)
     }
 
     /// The first sequence of this incarnation whose witness on this member is to stay.
@@ -91,11 +107,12 @@ impl Engine {
     }
 }
 
-async fn exhaust(participant: &dyn Participant, what: Prunable) -> Result<()> {
+/// Whether all of it is gone.
+async fn exhaust(participant: &dyn Participant, what: Prunable) -> Result<bool> {
     for _ in 0..BATCHES {
         if !participant.prune(what).await? {
-            break;
+            return Ok(true);
         }
     }
-    Ok(())
+    Ok(false)
 }
