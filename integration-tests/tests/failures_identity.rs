@@ -109,7 +109,7 @@ each_pair! {
         assert_eq!(undecided.sequence, decided.sequence);
         eventually("both are prepared", async || world.orders.prepared().await.len() == 2).await;
         second.crash().await;
-        world.sides().map(|side| side.proxy.sever());
+        world.sides().into_iter().for_each(|side| side.proxy.sever());
         no_commit.disarm();
 
         let bridge = world.open().await;

@@ -365,7 +365,7 @@ each_pair! {
                 eventually("both are prepared", async || side.prepared().await.len() == 2).await;
                 program.crash().await;
                 no_commit.disarm();
-                world.sides().map(|side| side.proxy.sever());
+                world.sides().into_iter().for_each(|side| side.proxy.sever());
                 let before = side.prepared().await;
                 assert_eq!(before.len(), 2);
 
