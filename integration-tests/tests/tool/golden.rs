@@ -162,7 +162,9 @@ fn settings(stage: &Stage) -> Settings {
     settings.add_filter(&format!(r"\bon {}\b", host()), "on HOST");
     settings.add_filter(r"segment-[0-9]{8}:[0-9]+ *", "segment-N:OFFSET ");
     // An application settles what was before it in the background, sooner or later.
-    settings.add_filter(r"segment-N:OFFSET \S+ +(settled [^\n]*|outcomes of [^\n]*: 0 commits)\n", "");
+    settings.add_filter(r"segment-N:OFFSET (\S+|in doubt) +(settled [^\n]*|outcomes of [^\n]*: 0 commits)\n", "");
+    settings.add_filter(r"[1-9] records? beyond the last synced mark[^\n]*\n", "");
+    settings.add_filter(r"kept: [3-9] records", "kept: 3 records");
     settings.add_filter(r"segment-N:OFFSET durable +mark\n", "");
     settings.add_filter(r"( x{16}\n)+", " xxxxxxxxxxxxxxxx\n");
     settings
