@@ -1,5 +1,5 @@
 //! Ten thousand transactions in doubt: recovery settles all of them, and takes no more than twice as long as a loop of
-//! bare statements on as many connections. Run by hand, with the machine to itself: see `make bench`.
+//! bare statements on as many connections, three times where the server's answer needs a proof. Run by hand, with the machine to itself: see `make bench`.
 
 use futures_util::stream::{self, StreamExt};
 use handfast::id::{BranchId, Incarnation};
@@ -144,7 +144,9 @@ async fn ten_thousand_in_doubt(other: Flavor) {
              {ratio:.2} times as long",
         other.product()
     );
-    assert!(ratio <= 2.0, "{ratio:.2}");
+    // MariaDB's OK is no proof: a second statement for each branch is.
+    let most = if other == Flavor::MariaDb { 3.0 } else { 2.0 };
+    assert!(ratio <= most, "{ratio:.2}");
 }
 
 #[test]
