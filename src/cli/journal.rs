@@ -4,6 +4,7 @@
 use super::args::{Format, JournalCommand};
 use super::exit::Exit;
 use super::output::Output;
+use super::report::Moment;
 use crate::config::{Config, JournalConfig};
 use crate::error::Result;
 use crate::id::{Incarnation, TransactionId};
@@ -373,9 +374,7 @@ fn describe_record(record: &Record) -> String {
 
 /// Who did it, when and why.
 fn by_hand(remark: &Remark) -> String {
-    let at = std::time::UNIX_EPOCH + std::time::Duration::from_millis(remark.at_ms);
-    let at = humantime_serde::re::humantime::format_rfc3339_seconds(at);
-    format!("on {} at {at}: {}", remark.host, remark.reason)
+    format!("on {} at {}: {}", remark.host, Moment(remark.at_ms), remark.reason)
 }
 
 fn object(found: &Offline, exit: Exit, entries: Option<&Vec<OfflineEntry>>, concerned: Option<&Concerned>) -> Value {
