@@ -45,6 +45,7 @@
 //! | feature | default | brings |
 //! |---|---|---|
 //! | `cli` | no | the recovery tool, the program `handfast`, and what it alone needs. It adds nothing to the library's interface |
+//! | `torture` | no | for Handfast's own tests: points at which the process is stopped, switches for what keeps the promises. Never for production |
 //!
 //! The library needs none. Features only add: whatever is switched on elsewhere, what an application uses stays.
 //!
@@ -66,6 +67,11 @@ pub mod journal;
 pub mod participant;
 pub mod protocol;
 pub mod resolver;
+#[cfg(feature = "torture")]
+#[doc(hidden)]
+pub mod torture;
+#[cfg(not(feature = "torture"))]
+mod torture;
 pub mod transaction;
 
 pub use bridge::Bridge;

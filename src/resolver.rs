@@ -36,6 +36,7 @@ use crate::journal::{self, Journal, Verdict};
 use crate::participant::{self, BoxFuture, Participant};
 use crate::protocol::recovery::{self, Action, Observation, Plan, questions};
 use crate::protocol::{DamageRecord, Outcome, Record};
+use crate::torture::{self, Point, Step};
 use apply::Hears;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
@@ -193,7 +194,9 @@ impl Resolver {
             if refused.is_some() || plan.work().next().is_none() {
                 break;
             }
+            torture::pass(Point::Step(Step::Planned), None).await;
             self.apply(&plan, &mut view, progress).await;
+            torture::pass(Point::Step(Step::Applied), None).await;
             plan = self.plan(&view.observation);
             refused = self.fresh(&view, &plan).err();
         }

@@ -25,6 +25,7 @@ use crate::participant::mysql::MysqlBranch;
 use crate::participant::postgres::{self, PostgresBranch};
 use crate::participant::{BeginOptions, Isolation};
 use crate::protocol::{self, Acknowledge, Input, Mode, Outcome};
+use crate::torture::{self, Request};
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -340,7 +341,8 @@ impl Inner {
         let begin = async {
             let lineage = self.engine.ready(member).await?;
             self.engine.leased(member).await?;
-            let branch = member.participant.begin(self.id, self.begin_options(member)).await?;
+            let begin = member.participant.begin(self.id, self.begin_options(member));
+            let branch = torture::request(Request::Begin, member.name, begin).await?;
             Ok::<_, Error>((lineage, branch))
         };
         let (lineage, branch) = tokio::time::timeout_at(self.deadline, begin)

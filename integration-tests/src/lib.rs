@@ -11,6 +11,7 @@ pub mod application;
 pub mod conformance;
 pub mod proxy;
 pub mod servers;
+pub mod torture;
 pub mod world;
 
 /// One test for each server: `each_server! { async fn name(flavor) { .. } }`, with [`Flavor`](servers::Flavor).

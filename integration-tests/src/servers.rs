@@ -49,13 +49,20 @@ pub fn installation(flavor: Flavor) -> Installation {
     Installation::find(flavor, None).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The options of servers for tests: initialised data directories are kept in the target directory.
-pub fn options() -> Options {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
+/// The target directory: where what tests keep belongs.
+///
+/// # Panics
+/// When this package is not below the workspace's root.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member of the workspace").join("target"),
         PathBuf::from,
-    );
-    Options::default().with_cache(target.join("servers/templates"))
+    )
+}
+
+/// The options of servers for tests: initialised data directories are kept in the target directory.
+pub fn options() -> Options {
+    Options::default().with_cache(target().join("servers/templates"))
 }
 
 /// A server of a test's own, which the test may kill.

@@ -41,8 +41,7 @@ fn compile() -> (TempDir, PathBuf) {
     std::fs::copy(root().join("Cargo.lock"), project.path().join("Cargo.lock")).unwrap();
     std::fs::create_dir(project.path().join("src")).unwrap();
     std::fs::write(project.path().join("src/main.rs"), &blocks("rust")[0]).unwrap();
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from).join("readme");
+    let target = integration_tests::servers::target().join("readme");
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--offline", "--quiet"]).current_dir(project.path()).env("CARGO_TARGET_DIR", &target);
     succeeded(build.output().unwrap());

@@ -8,6 +8,7 @@
 use super::{Engine, Member, jittered};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ParticipantName;
+use crate::torture::{self, Request, Safeguard};
 use futures_util::future::join_all;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -68,7 +69,7 @@ impl Member {
             if self.trouble().is_some() {
                 continue;
             }
-            match self.participant.hold(claim).await {
+            match torture::request(Request::Hold, self.name, self.participant.hold(claim)).await {
                 Ok(()) => {
                     if self.lease.lost().take().is_some() {
                         tracing::info!(participant = %self.name, "the lease is held again");
@@ -124,6 +125,9 @@ impl Engine {
     /// Why nothing may be decided that was asked to prepare under these leases, if one of them was not held or is not what
     /// it was.
     pub fn interrupted(&self, under: &[(ParticipantName, Option<Taking>)]) -> Option<Error> {
+        if !torture::is_on(Safeguard::Lease) {
+            return None;
+        }
         let (name, _) = under.iter().find(|(name, taken)| taken.is_none() || self.taking(*name) != *taken)?;
         let message = "the lease was lost, and somebody else may settle what is prepared there: the transaction is rolled \
                        back, run it again";

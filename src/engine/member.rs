@@ -11,6 +11,7 @@ use crate::id::{Lineage, ParticipantName};
 use crate::journal::Journal;
 use crate::participant::{Claim, Participant, Registration};
 use crate::protocol::{ParticipantRecord, Record};
+use crate::torture::{self, Request};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -134,7 +135,8 @@ impl Member {
     async fn register(&self, journal: &Journal, registration: &Registration) -> Result<Lineage> {
         let expected = journal.image(|image| image.participant(self.name).map(|known| known.lineage));
         let registration = Registration { participant: self.number, expected, ..registration.clone() };
-        let lineage = self.participant.register(&registration).await?;
+        let registering = self.participant.register(&registration);
+        let lineage = torture::request(Request::Register, self.name, registering).await?;
         match expected {
             Some(expected) if lineage == expected => {}
             // The participant refuses such a server, unless its name led elsewhere between two of its questions.

@@ -13,6 +13,7 @@ use super::{Engine, Member};
 use crate::error::Result;
 use crate::id::Incarnation;
 use crate::participant::{Participant, Prunable};
+use crate::torture::{self, Request};
 use futures_util::future::join_all;
 use std::time::Duration;
 
@@ -110,7 +111,7 @@ impl Engine {
 /// Whether all of it is gone.
 async fn exhaust(participant: &dyn Participant, what: Prunable) -> Result<bool> {
     for _ in 0..BATCHES {
-        if !participant.prune(what).await? {
+        if !torture::request(Request::Prune, participant.name(), participant.prune(what)).await? {
             return Ok(true);
         }
     }

@@ -11,6 +11,7 @@ use crate::participant::{Answer, BoxFuture, Branch};
 use crate::protocol::{
     self, Acknowledge, Coordinator, DamageRecord, DamagedBranch, Finish, Input, Outcome, Output, Record, Vote,
 };
+use crate::torture::{self, Point, Request, Step};
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::BTreeMap;
@@ -244,21 +245,25 @@ impl Pump {
 
     fn carry_out(&mut self, output: Output) {
         match output {
-            Output::Prepare(id) => self.vote(id, |branch| branch.prepare()),
-            Output::EndReadOnly(id) => self.vote(id, |branch| branch.end_read_only()),
+            Output::Prepare(id) => self.vote(id, Request::Prepare, |branch| branch.prepare()),
+            Output::EndReadOnly(id) => self.vote(id, Request::EndReadOnly, |branch| branch.end_read_only()),
             Output::CommitOnePhase(id) => {
                 // Sent, it cannot be called back: its own answer decides, not the clock.
                 self.timer = None;
-                self.finish(id, |branch| branch.commit_one_phase());
+                self.finish(id, Request::CommitOnePhase, |branch| branch.commit_one_phase());
             }
-            Output::Commit(id) => self.finish(id, |branch| branch.commit()),
-            Output::RollBack(id) => self.finish(id, |branch| branch.roll_back()),
+            Output::Commit(id) => self.finish(id, Request::Commit, |branch| branch.commit()),
+            Output::RollBack(id) => self.finish(id, Request::RollBack, |branch| branch.roll_back()),
             Output::Append(record) => self.append(record),
             Output::Damage(branch) => self.remember(branch),
             Output::Note(record) => self.engine.journal.note(record),
             Output::Leave(id) => self.leave(id),
             Output::Answer(outcome) => self.answer(outcome),
         }
+    }
+
+    fn participant(&self, id: BranchId) -> ParticipantName {
+        self.sessions.get(&id).expect("a coordinator knows its own branches alone").0
     }
 
     /// Starts a request on a branch's session.
@@ -276,19 +281,21 @@ impl Pump {
         self.requests.push(Box::pin(async move { work.await.unwrap_or(Event::GivenUp) }));
     }
 
-    fn vote(&mut self, id: BranchId, how: fn(&mut dyn Branch) -> BoxFuture<'_, Answer<Vote>>) {
+    fn vote(&mut self, id: BranchId, what: Request, how: fn(&mut dyn Branch) -> BoxFuture<'_, Answer<Vote>>) {
+        let name = self.participant(id);
         self.request(id, move |mut branch| async move {
-            let answer = how(&mut *branch).await;
+            let answer = torture::request(what, name, how(&mut *branch)).await;
             Event::Voted(id, Some(branch), answer)
         });
     }
 
     /// Starts the end of a branch. One that does not answer within the resolver's patience is the resolver's, which
     /// has other connections.
-    fn finish(&mut self, id: BranchId, how: fn(&mut dyn Branch) -> BoxFuture<'_, Answer<Finish>>) {
+    fn finish(&mut self, id: BranchId, what: Request, how: fn(&mut dyn Branch) -> BoxFuture<'_, Answer<Finish>>) {
+        let name = self.participant(id);
         let patience = self.engine.recovery.statement_timeout;
         self.request(id, move |mut branch| async move {
-            let answer = tokio::time::timeout(patience, how(&mut *branch)).await;
+            let answer = torture::request(what, name, tokio::time::timeout(patience, how(&mut *branch))).await;
             match answer {
                 Ok(answer) => Event::Finished(id, Some(branch), answer),
                 Err(_) => {
@@ -306,7 +313,12 @@ impl Pump {
         self.timer = None;
         self.unfinished.handed_out = true;
         let engine = self.engine.clone();
-        self.requests.push(Box::pin(async move { Event::Appended(engine.journal.append(record).await) }));
+        self.requests.push(Box::pin(async move {
+            torture::pass(Point::Step(Step::Append), None).await;
+            let written = engine.journal.append(record).await;
+            torture::pass(Point::Step(Step::Appended), None).await;
+            Event::Appended(written)
+        }));
     }
 
     fn remember(&mut self, branch: DamagedBranch) {
@@ -340,6 +352,7 @@ impl Pump {
             cleanup: causes.collect(),
             pending: self.pending.values().copied().collect(),
         };
+        torture::pass_blocking(Point::Step(Step::Answer));
         // The application may have dropped its future: the outcome can be asked for by id.
         let _ = answer.send(verdict);
     }

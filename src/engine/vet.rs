@@ -17,6 +17,7 @@ use crate::participant::witness::{PAGE, Witnessed};
 use crate::participant::{Claim, Participant, Registered, Sighted};
 use crate::protocol::IncarnationRecord;
 use crate::protocol::recovery::{self, Memory, RegistryRow, Sign, Stale, WitnessRow};
+use crate::torture::{self, Request};
 use std::collections::BTreeMap;
 
 /// Why a participant is not to be used.
@@ -39,7 +40,7 @@ pub(crate) async fn vet(
     journal: &Journal,
     claim: Claim,
 ) -> Result<Vec<Registered>, Objection> {
-    participant.hold(claim).await?;
+    torture::request(Request::Hold, participant.name(), participant.hold(claim)).await?;
     let known = journal.image(|image| image.participant(participant.name()).map(|known| known.lineage));
     let Some(found) = participant.identify().await?.lineage else { return Ok(Vec::new()) };
     if known.is_some_and(|known| known != found) {

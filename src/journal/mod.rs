@@ -133,6 +133,7 @@ use crate::config::JournalConfig;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, JournalId, NodeName, ParticipantName};
 use crate::protocol::{IncarnationRecord, Record, Remark};
+use crate::torture::{self, Point, Step};
 use committer::Shared;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -285,6 +286,7 @@ impl Journal {
     /// # Panics
     /// On a record that contradicts those before it, or does not fit the format.
     pub fn note(&self, record: Record) {
+        torture::pass_blocking(Point::Step(Step::Note));
         self.shared.note(record);
     }
 

@@ -14,6 +14,7 @@ use super::format::{encode, encode_beginning};
 use super::outcomes::Image;
 use super::storage::{Storage, StorageFile};
 use crate::id::{Incarnation, JournalId};
+use crate::torture::{self, Point, Step};
 use std::io;
 use std::sync::Arc;
 
@@ -159,9 +160,11 @@ impl Writer {
     /// The storage's: the writer is poisoned.
     pub fn flush(&mut self) -> io::Result<()> {
         self.write()?;
+        torture::pass_blocking(Point::Step(Step::Written));
         let synced = self.file.sync();
         self.guard(synced)?;
         self.synced = self.offset;
+        torture::pass_blocking(Point::Step(Step::Synced));
         Ok(())
     }
 
@@ -263,6 +266,7 @@ impl Writer {
         let current = self.live.pop().expect("the segment that was just begun");
         self.stale.extend(self.live.drain(..).map(|(sequence, _)| sequence));
         self.live.push(current);
+        torture::pass_blocking(Point::Step(Step::Compacted));
         self.remove_stale();
         Ok(())
     }
@@ -273,13 +277,16 @@ impl Writer {
         let length = Self::length_for(self.segment_bytes, header.snapshot_end, room as u64);
         let ready = self.ensure_spare(length);
         self.guard(ready)?;
+        torture::pass_blocking(Point::Step(Step::SegmentMade));
         let spare = self.spare.take().expect("it was just prepared");
         let length = spare.length;
         let published = publish(&*self.storage, spare, header.sequence, beginning);
         let file = self.guard(published)?;
+        torture::pass_blocking(Point::Step(Step::SegmentPublished));
         // Only now is the next one certain to be there: the current one may say so.
         let closed = self.close_segment();
         self.guard(closed)?;
+        torture::pass_blocking(Point::Step(Step::SegmentClosed));
         self.header = header;
         self.binding = header.binding();
         self.file = file;

@@ -6,6 +6,7 @@ use crate::id::{BranchId, ParticipantName};
 use crate::participant::{Answer, BoxFuture, Participant, Question};
 use crate::protocol::recovery::{Action, BranchPlan, Evidence, Plan};
 use crate::protocol::{Finish, Resolution};
+use crate::torture::{self, Request};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -82,10 +83,13 @@ async fn send(participant: &dyn Participant, branches: &[&BranchPlan], progress:
         if matches!(heard.last(), Some((_, Heard::Lost(_)))) {
             break;
         }
-        let answer = match participant.ask(&branch.id, Question::Fence).await {
-            Ok(found) => Heard::Evidence(found.into()),
-            Err(error) => Heard::nothing(&error),
-        };
+        let answer =
+            match torture::request(Request::Fence, participant.name(), participant.ask(&branch.id, Question::Fence))
+                .await
+            {
+                Ok(found) => Heard::Evidence(found.into()),
+                Err(error) => Heard::nothing(&error),
+            };
         progress(Progress::Done(branch));
         heard.push((branch.id, answer));
     }
@@ -109,7 +113,7 @@ async fn finish(
         heard.lock().unwrap_or_else(PoisonError::into_inner).push((branch.id, Heard::finished(answer, good)));
     };
     if !work.is_empty() {
-        participant.finish_all(&work, &hear).await;
+        torture::request(Request::Finish, participant.name(), participant.finish_all(&work, &hear)).await;
     }
     heard.into_inner().unwrap_or_else(PoisonError::into_inner)
 }

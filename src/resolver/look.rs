@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Lineage, ParticipantName, TransactionId};
 use crate::participant::{BoxFuture, Participant, Question, Registered, Sighted};
 use crate::protocol::recovery::{Action, Evidence, Memory, Observation, Plan, Scan, TransactionPlan};
+use crate::torture::{self, Request};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -74,7 +75,7 @@ impl Resolver {
         let lineage = self.identified(participant, &mut seen.server).await?;
         // Before the list: an incarnation is registered before its first branch is prepared.
         let found = if lineage == NO_TABLES { Vec::new() } else { participant.registry().await? };
-        seen.sightings = participant.list().await?;
+        seen.sightings = torture::request(Request::List, seen.name, participant.list()).await?;
         let (mut branches, mut foreign) = (BTreeSet::new(), BTreeSet::new());
         for sighting in &seen.sightings {
             match &sighting.branch {

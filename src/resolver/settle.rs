@@ -10,6 +10,7 @@ use crate::participant::Participant;
 use crate::participant::witness::{Kind, PAGE};
 use crate::protocol::recovery::{Action, Plan, Scan, Settling, Verdict, Why};
 use crate::protocol::{IncarnationRecord, Record};
+use crate::torture::{self, Point, Request, Step};
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,7 +103,7 @@ impl Resolver {
             return Shown::OutOfReach(trouble.chain());
         }
         for (number, incarnations) in numbers {
-            match participant.end_sessions(*number, incarnations).await {
+            match torture::request(Request::EndSessions, name, participant.end_sessions(*number, incarnations)).await {
                 Ok(0) => {}
                 Ok(count) => tracing::info!(participant = %name, count, "sessions of earlier incarnations were ended"),
                 Err(error) => return Shown::OutOfReach(error.at(name).chain()),
@@ -138,14 +139,15 @@ impl Resolver {
         let mut without = BTreeSet::new();
         let mut to_read = vec![(incarnations, 0)];
         while let Some((mut of, from)) = to_read.pop() {
-            let page = match participant.witnessed(number, &of, from).await {
-                Ok(page) => page,
-                Err(error) => {
-                    let cause = error.at(name).chain();
-                    of_them(all, &of).for_each(|one| one.out_of_reach(name, cause.clone()));
-                    continue;
-                }
-            };
+            let page =
+                match torture::request(Request::ReadWitnesses, name, participant.witnessed(number, &of, from)).await {
+                    Ok(page) => page,
+                    Err(error) => {
+                        let cause = error.at(name).chain();
+                        of_them(all, &of).for_each(|one| one.out_of_reach(name, cause.clone()));
+                        continue;
+                    }
+                };
             assert!(page.len() <= PAGE, "{name} answers with more than a page");
             let (is_whole, last) = (page.len() < PAGE, page.last().map_or(from, |row| row.sequence));
             let mut rows: BTreeMap<Incarnation, Vec<(u64, Kind)>> = BTreeMap::new();
@@ -204,6 +206,7 @@ impl Resolver {
                 }
             }
         }
+        torture::pass(Point::Step(Step::Settling), None).await;
         // Behind the notes of what was found: none of these is durable without them.
         let written = join_all(settled.into_iter().map(|(opened, record)| async move {
             journal.append(record).await.err().map(|error| unsettled(opened, Hindrance::Pending, &error.chain()))

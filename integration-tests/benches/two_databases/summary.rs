@@ -4,12 +4,13 @@ use crate::Pair;
 use crate::journal::Alone;
 use crate::plan::Plan;
 use crate::targets::Verdict;
+use integration_tests::servers;
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Writes it: its path.
 pub fn write(plan: &Plan, pairs: &[Pair], journal: Option<&Alone>, verdicts: &[Verdict]) -> PathBuf {
-    let path = target().join("bench/summary.json");
+    let path = servers::target().join("bench/summary.json");
     let summary = json!({
         "schema": 2,
         "slice_ms": u64::try_from(plan.slice.as_millis()).expect("a slice is short"),
@@ -36,11 +37,4 @@ fn pair(pair: &Pair) -> Value {
         "memory": pair.memory.as_ref().map(|part| part.json()),
         "recovery": pair.recovery.as_ref().map(|part| part.json()),
     })
-}
-
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member of the workspace").join("target"),
-        PathBuf::from,
-    )
 }

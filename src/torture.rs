@@ -1,0 +1,49 @@
+//! Attacks from inside, for the tests: named points at which the process is stopped, and safeguards that are switched
+//! off to see that the tests notice.
+//!
+//! Compiled in with the feature `torture` only. Without it every call here is nothing, and every safeguard is on. What
+//! is armed counts for the whole process, so the tests run what they attack as a child process.
+
+mod gate;
+mod point;
+mod safeguard;
+
+#[cfg(feature = "torture")]
+pub use gate::{Action, Gate, Stop, arm, arrived};
+pub use point::{Moment, Point, Request, Step};
+pub use safeguard::Safeguard;
+#[cfg(feature = "torture")]
+pub use safeguard::switch_off;
+
+pub(crate) use gate::{pass, pass_blocking};
+pub(crate) use safeguard::is_on;
+
+use crate::id::ParticipantName;
+
+/// Carries out a request to a server, and stops where that was armed: before it is sent, once it is on its way, and
+/// when its answer is there.
+#[inline]
+pub(crate) async fn request<T>(what: Request, of: ParticipantName, work: impl Future<Output = T>) -> T {
+    if !gate::is_any_armed() {
+        return work.await;
+    }
+    let at = |moment| pass(Point::Request(what, moment), Some(of));
+    at(Moment::Before).await;
+    let mut work = std::pin::pin!(work);
+    // The drivers send in tasks of their own: they get their turn, and whatever the server has made of it is right.
+    for _ in 0..TURNS {
+        if let std::task::Poll::Ready(answer) = futures_util::poll!(work.as_mut()) {
+            at(Moment::Sent).await;
+            at(Moment::Answered).await;
+            return answer;
+        }
+        tokio::task::yield_now().await;
+    }
+    at(Moment::Sent).await;
+    let answer = work.await;
+    at(Moment::Answered).await;
+    answer
+}
+
+/// How often what was asked for is given a turn until it counts as sent.
+const TURNS: u32 = 8;

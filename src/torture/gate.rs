@@ -1,0 +1,36 @@
+//! Stopping: what is armed at a point, and what happens there.
+
+use super::Point;
+use crate::id::ParticipantName;
+#[cfg(feature = "torture")]
+pub use armed::{Action, Gate, Stop, arm, arrived};
+
+/// Stops here where that was armed.
+#[inline]
+pub(crate) async fn pass(point: Point, at: Option<ParticipantName>) {
+    #[cfg(feature = "torture")]
+    armed::pass(point, at).await;
+    #[cfg(not(feature = "torture"))]
+    let _ = (point, at);
+}
+
+/// The same on a thread that may block.
+#[inline]
+pub(crate) fn pass_blocking(point: Point) {
+    #[cfg(feature = "torture")]
+    armed::pass_blocking(point);
+    #[cfg(not(feature = "torture"))]
+    let _ = point;
+}
+
+/// Whether there is anything to stop at: never, without the feature.
+#[inline]
+pub(super) fn is_any_armed() -> bool {
+    #[cfg(feature = "torture")]
+    return armed::is_any_armed();
+    #[cfg(not(feature = "torture"))]
+    false
+}
+
+#[cfg(feature = "torture")]
+mod armed;

@@ -1,0 +1,99 @@
+//! What keeps a promise, each with a switch: a test that passes without it watches nothing.
+
+#[cfg(feature = "torture")]
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What can be switched off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Safeguard {
+    /// A branch makes sure that it is still the transaction it began before it prepares.
+    Guard,
+    /// An answer counts with the nonce of its own question only.
+    Nonce,
+    /// A branch leaves its witness.
+    Witness,
+    /// *Never* is said after the fence has been placed, not when nothing was found.
+    Fence,
+    /// *No record* means rolled back once the opening is settled, not before.
+    Settled,
+    /// After its first failure the journal writes nothing and acknowledges nothing.
+    Poison,
+    /// A new segment's name is durable before its first record is acknowledged.
+    DirectorySync,
+    /// What was read at opening is durable before it is acted on.
+    DurableBeforeActing,
+    /// A branch is finished on the connection that prepared it, or that connection is closed.
+    SameConnection,
+    /// The formatID of XA ids is the highest there is.
+    FormatId,
+    /// A branch is ours by a full parse and an opening of this journal.
+    Ownership,
+    /// Decisions are made under the lease alone.
+    Lease,
+}
+
+impl Safeguard {
+    /// Each.
+    pub const ALL: [Self; 12] = [
+        Self::Guard,
+        Self::Nonce,
+        Self::Witness,
+        Self::Fence,
+        Self::Settled,
+        Self::Poison,
+        Self::DirectorySync,
+        Self::DurableBeforeActing,
+        Self::SameConnection,
+        Self::FormatId,
+        Self::Ownership,
+        Self::Lease,
+    ];
+
+    /// `same-connection`
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Guard => "guard",
+            Self::Nonce => "nonce",
+            Self::Witness => "witness",
+            Self::Fence => "fence",
+            Self::Settled => "settled",
+            Self::Poison => "poison",
+            Self::DirectorySync => "directory-sync",
+            Self::DurableBeforeActing => "durable-before-acting",
+            Self::SameConnection => "same-connection",
+            Self::FormatId => "format-id",
+            Self::Ownership => "ownership",
+            Self::Lease => "lease",
+        }
+    }
+}
+
+impl std::str::FromStr for Safeguard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|one| one.name() == text).ok_or_else(|| format!("there is no safeguard {text:?}"))
+    }
+}
+
+#[cfg(feature = "torture")]
+static OFF: AtomicU32 = AtomicU32::new(0);
+
+/// Switches a safeguard off, for this process and for good.
+#[cfg(feature = "torture")]
+pub fn switch_off(safeguard: Safeguard) {
+    OFF.fetch_or(1 << safeguard as u8, Ordering::SeqCst);
+}
+
+/// Whether a safeguard is on: always, without the feature.
+#[inline]
+pub(crate) fn is_on(safeguard: Safeguard) -> bool {
+    #[cfg(feature = "torture")]
+    return OFF.load(Ordering::Relaxed) & (1 << safeguard as u8) == 0;
+    #[cfg(not(feature = "torture"))]
+    {
+        let _ = safeguard;
+        true
+    }
+}
