@@ -148,9 +148,13 @@ impl Control {
         Ok(link)
     }
 
-    /// Closes the connection, and with it the lease is free; a later call opens another, and claims nothing.
+    /// Closes the connection; a later call opens another, and claims nothing. The lease is given up by word: a server that
+    /// has much to do notices late that a socket was closed, and whoever comes next would be refused.
     pub(super) async fn close(&self) {
         self.claimed.give_up();
-        *self.link.lock().await = None;
+        if let Some(link) = self.link.lock().await.take() {
+            let giving_up = link.client.batch_execute("SELECT pg_catalog.pg_advisory_unlock_all()");
+            let _ = tokio::time::timeout(self.limit, giving_up).await;
+        }
     }
 }
