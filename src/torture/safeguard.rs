@@ -27,6 +27,8 @@ pub enum Safeguard {
     DurableBeforeActing,
     /// A branch is finished on the connection that prepared it, or that connection is closed.
     SameConnection,
+    /// MariaDB's word from outside counts together with what the witness says.
+    Proof,
     /// The formatID of XA ids is the highest there is.
     FormatId,
     /// A branch is ours by a full parse and an opening of this journal.
@@ -43,7 +45,7 @@ pub enum Safeguard {
 
 impl Safeguard {
     /// Each.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Guard,
         Self::Nonce,
         Self::Torn,
@@ -54,6 +56,7 @@ impl Safeguard {
         Self::DirectorySync,
         Self::DurableBeforeActing,
         Self::SameConnection,
+        Self::Proof,
         Self::FormatId,
         Self::Ownership,
         Self::Lease,
@@ -75,6 +78,7 @@ impl Safeguard {
             Self::DirectorySync => "directory-sync",
             Self::DurableBeforeActing => "durable-before-acting",
             Self::SameConnection => "same-connection",
+            Self::Proof => "proof",
             Self::FormatId => "format-id",
             Self::Ownership => "ownership",
             Self::Lease => "lease",

@@ -11,7 +11,8 @@
 //! | `now` | drops that call | `dropped` |
 //! | `xid` | | `xid X'..',X'..',N` of its branch on `orders` |
 //! | `commit` | commits it | `told OUTCOME` |
-//! | `recover` | makes passes until nothing is left to be done | `recovered complete`, `damaged`, or `refused CAUSE` |
+//! | `pass` | makes one pass | `recovered complete`, `recovered damaged`, `recovered some`, or `refused CAUSE` |
+//! | `recover` | makes passes as long as they recover some | as the last one |
 //! | `outcome ID` | asks for it | `outcome OUTCOME` |
 //! | (end of input) | closes all | |
 
@@ -108,6 +109,7 @@ async fn resolver(config: Config) -> handfast::Result<()> {
             Some(("outcome", id)) => {
                 say(&format!("outcome {:?}", resolver.outcome(id.parse().expect("an id")).await?));
             }
+            _ if line == "pass" => say(&pass(&resolver).await),
             _ if line == "recover" => say(&recover(&resolver).await),
             _ => panic!("what is {line:?}?"),
         }
@@ -116,21 +118,25 @@ async fn resolver(config: Config) -> handfast::Result<()> {
 }
 
 async fn recover(resolver: &Resolver) -> String {
-    let deadline = Instant::now() + PATIENCE / 2;
+    let deadline = Instant::now() + PATIENCE;
     loop {
-        let pass = resolver.sweep(&|_| {}).await;
-        if let Some(refused) = pass.refused {
-            return format!("refused {}", refused.chain());
-        }
-        if pass.left.transactions.iter().any(|one| one.outcome == Outcome::Damaged) {
-            return "recovered damaged".into();
-        }
-        if pass.is_complete() {
-            return "recovered complete".into();
-        }
-        if Instant::now() > deadline {
-            return format!("recovered nothing: {:?} {:?}", pass.left.unscanned, pass.unsettled);
+        let said = pass(resolver).await;
+        if said != SOME || Instant::now() > deadline {
+            return said;
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// A pass that leaves something to the next one.
+const SOME: &str = "recovered some";
+
+async fn pass(resolver: &Resolver) -> String {
+    let pass = resolver.sweep(&|_| {}).await;
+    match &pass.refused {
+        Some(refused) => format!("refused {}", refused.chain()),
+        None if pass.left.transactions.iter().any(|one| one.outcome == Outcome::Damaged) => "recovered damaged".into(),
+        None if pass.is_complete() => "recovered complete".into(),
+        None => SOME.into(),
     }
 }
