@@ -78,6 +78,27 @@ fn sample<C, K: Ord>(cases: Vec<C>, each: usize, stratum: impl Fn(&C) -> K, dice
     taken
 }
 
+/// Switches off the safeguards that `HANDFAST_OFF` names, with commas between: for this process and for good.
+///
+/// # Panics
+/// When there is no such safeguard, or the feature `torture` is not there.
+pub fn switch_off_as_told() {
+    let Ok(names) = std::env::var("HANDFAST_OFF") else { return };
+    for name in names.split(',').filter(|name| !name.is_empty()) {
+        switch_off(name);
+    }
+}
+
+#[cfg(feature = "torture")]
+fn switch_off(name: &str) {
+    handfast::torture::switch_off(name.parse().unwrap_or_else(|error| panic!("{error}")));
+}
+
+#[cfg(not(feature = "torture"))]
+fn switch_off(name: &str) {
+    panic!("{name} is on: the feature `torture` is not there");
+}
+
 /// Counts the cases of one kind of fault over one pair of servers.
 pub struct Tally {
     kind: &'static str,

@@ -12,6 +12,7 @@ use crate::id::{BranchId, Incarnation, Lineage, SessionName};
 use crate::participant::witness::{DECISION_JOURNAL, Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, PAGE};
 use crate::participant::{BeginOptions, Isolation, Registration};
 use crate::protocol::Mode;
+use crate::torture::{self, Safeguard};
 use std::time::Duration;
 
 const DIALECT: Dialect = Dialect::MySql;
@@ -107,7 +108,11 @@ impl BranchSql {
     }
 
     fn marked(&self, nonce: u64) -> Question {
-        Question::new(nonce).then(Step::Marker, format!("RELEASE SAVEPOINT {}", self.marker))
+        let question = Question::new(nonce);
+        if !torture::is_on(Safeguard::Guard) {
+            return question;
+        }
+        question.then(Step::Marker, format!("RELEASE SAVEPOINT {}", self.marker))
     }
 
     fn witnessed(&self, nonce: u64, kind: Kind) -> Question {
@@ -199,6 +204,7 @@ impl Sql {
     pub(super) fn new(database: String, schema: String, witness_on: bool) -> Self {
         let witness = DIALECT.table(&schema, crate::participant::witness::WITNESS_TABLE);
         let incarnation = DIALECT.table(&schema, INCARNATION_TABLE);
+        let witness_on = witness_on && torture::is_on(Safeguard::Witness);
         Self { database, schema, witness, incarnation, witness_on }
     }
 
