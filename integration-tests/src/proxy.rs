@@ -175,6 +175,11 @@ impl Proxy {
         lock(&self.shared.messages).clone()
     }
 
+    /// Forgets the messages so far: for tests that go on for long.
+    pub fn forget(&self) {
+        lock(&self.shared.messages).clear();
+    }
+
     /// How many messages so far contained this text.
     pub fn count(&self, text: &str) -> usize {
         lock(&self.shared.messages).iter().filter(|message| message.text.contains(text)).count()

@@ -98,8 +98,8 @@ impl XaBranch {
     /// The session is free again.
     pub(super) fn release(&mut self, state: State) {
         self.state = state;
-        if let Some(Work { lease: Some(lease), .. }) = self.work.take() {
-            lease.release();
+        if let Some(Work { lease: Some(lease), notes }) = self.work.take() {
+            lease.release(notes.leaves());
         }
     }
 
