@@ -33,8 +33,10 @@ pub enum Safeguard {
     FormatId,
     /// A branch is ours by a full parse and an opening of this journal.
     Ownership,
-    /// Decisions are made under the lease alone.
+    /// One program at a time decides and settles in a node's name.
     Lease,
+    /// What was prepared under a lease is decided under the same one.
+    UnderLease,
     /// A server is taken for the one that is known by its name when its data is.
     Lineage,
     /// Nothing is settled by an older copy of the journal.
@@ -45,7 +47,7 @@ pub enum Safeguard {
 
 impl Safeguard {
     /// Each.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Guard,
         Self::Nonce,
         Self::Torn,
@@ -60,6 +62,7 @@ impl Safeguard {
         Self::FormatId,
         Self::Ownership,
         Self::Lease,
+        Self::UnderLease,
         Self::Lineage,
         Self::OlderCopy,
         Self::SessionsEnd,
@@ -82,6 +85,7 @@ impl Safeguard {
             Self::FormatId => "format-id",
             Self::Ownership => "ownership",
             Self::Lease => "lease",
+            Self::UnderLease => "under-lease",
             Self::Lineage => "lineage",
             Self::OlderCopy => "older-copy",
             Self::SessionsEnd => "sessions-end",

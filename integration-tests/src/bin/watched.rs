@@ -10,7 +10,10 @@
 //! | `drop SQL` | begins to run it on `orders` | |
 //! | `now` | drops that call | `dropped` |
 //! | `xid` | | `xid X'..',X'..',N` of its branch on `orders` |
-//! | `commit` | commits it | `told OUTCOME` |
+//! | `commit` | commits it, in the background | `told OUTCOME` |
+//! | `freeze POINT AT` | stops there who passes that point next | `armed` |
+//! | `frozen` | waits until somebody stands there | `frozen` |
+//! | `open` | lets it go on | |
 //! | `pass` | makes one pass | `recovered complete`, `recovered damaged`, `recovered some`, or `refused CAUSE` |
 //! | `recover` | makes passes as long as they recover some | as the last one |
 //! | `outcome ID` | asks for it | `outcome OUTCOME` |
@@ -48,6 +51,7 @@ async fn bridge(config: Config) -> handfast::Result<()> {
     say("open");
     let mut told = BufReader::new(tokio::io::stdin()).lines();
     let mut begun: Option<Transaction> = None;
+    let mut stop = Stopping::default();
     while let Some(line) = told.next_line().await.expect("standard input can be read") {
         let (what, rest) = line.split_once(' ').unwrap_or((&line, ""));
         match what {
@@ -57,9 +61,14 @@ async fn bridge(config: Config) -> handfast::Result<()> {
                 begun = Some(tx);
             }
             "commit" => {
-                let outcome = begun.take().expect("begun").commit().await;
-                say(&format!("told {:?}", outcome.map_or_else(|error| error.outcome(), |_| Outcome::Committed)));
+                let tx = begun.take().expect("begun");
+                tokio::spawn(async move {
+                    let outcome = tx.commit().await.map_or_else(|error| error.outcome(), |_| Outcome::Committed);
+                    say(&format!("told {outcome:?}"));
+                });
             }
+            "freeze" | "frozen" => say(stop.does(what, rest).await),
+            "open" => stop.end(),
             "drop" => {
                 let tx = begun.as_ref().expect("begun");
                 tokio::select! {
@@ -77,6 +86,42 @@ async fn bridge(config: Config) -> handfast::Result<()> {
     }
     drop(begun);
     bridge.close().await
+}
+
+/// Where somebody is stopped.
+#[derive(Default)]
+struct Stopping {
+    #[cfg(feature = "torture")]
+    gate: Option<std::sync::Arc<handfast::torture::Gate>>,
+}
+
+impl Stopping {
+    #[cfg(feature = "torture")]
+    async fn does(&mut self, what: &str, rest: &str) -> &'static str {
+        use handfast::torture::{Action, Stop, arm};
+        match (what, &self.gate) {
+            ("frozen", Some(gate)) => {
+                gate.reached().await;
+                "frozen"
+            }
+            _ => {
+                let (point, at) = rest.split_once(' ').expect("a point and a participant");
+                let (point, at) = (point.parse().expect("a point"), at.parse().expect("a participant"));
+                self.gate = Some(arm(Stop { point, at: Some(at), nth: 1, action: Action::Freeze }));
+                "armed"
+            }
+        }
+    }
+
+    fn end(&self) {
+        #[cfg(feature = "torture")]
+        self.gate.as_ref().expect("somebody stands there").open();
+    }
+
+    #[cfg(not(feature = "torture"))]
+    async fn does(&mut self, what: &str, _: &str) -> &'static str {
+        panic!("{what}: the feature `torture` is not there");
+    }
 }
 
 async fn work(tx: &Transaction, what: &str, sql: &str) -> handfast::Result<String> {

@@ -62,6 +62,7 @@ const CASES: &[Case] = cases! {
     ownership: [Ownership] on ALL,
     // Both databases of a pair are without it at once.
     lease: [Lease] on XA,
+    under_lease: [UnderLease] on XA,
     // Any database of a MySQL or MariaDB server lists and finishes the branches of all.
     lineage: [Lineage] on [Postgres],
     older_copy: [OlderCopy] on ALL,

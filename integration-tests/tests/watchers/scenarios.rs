@@ -274,6 +274,31 @@ pub async fn lease(flavor: Flavor, off: Off) -> Held {
     stage.agrees(1, told).await
 }
 
+/// The lease is lost between the last vote and the decision, and a copy of the journal settles what is prepared.
+pub async fn under_lease(flavor: Flavor, off: Off) -> Held {
+    let stage = Stage::new(flavor).await;
+    let mut application = stage.bridge_with("[recovery]\nlease_interval = \"100ms\"\n", off).await;
+    application.begin(1, &BOTH).await;
+    assert_eq!(application.ask("freeze prepare.answered ledger").await, "armed");
+    application.tell("commit").await;
+    assert_eq!(application.ask("frozen").await, "frozen");
+    for side in stage.world.sides() {
+        eventually("it is prepared", async || side.prepared().await.len() == 1).await;
+    }
+    let copy = copy_of(stage.world.journal.path());
+    stage.take_the_lease_away().await;
+    let mut direct = stage.world.builder_at(copy.path(), "").toml();
+    for side in stage.world.sides() {
+        direct = direct.replace(&side.proxy.url(&side.database), &side.server.url(&side.database));
+    }
+    let mut resolver = stage.resolver_with(&direct, &[]).await;
+    eventually("the copy has recovered", async || resolver.ask("recover").await == "recovered complete").await;
+    resolver.close().await;
+    application.tell("open").await;
+    let told = application.told().await;
+    stage.agrees(1, told).await
+}
+
 /// The participant's name leads to another database for a while.
 pub async fn lineage(flavor: Flavor, off: Off) -> Held {
     let stage = Stage::new(flavor).await;
