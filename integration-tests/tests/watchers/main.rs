@@ -66,6 +66,7 @@ const CASES: &[Case] = cases! {
     // Any database of a MySQL or MariaDB server lists and finishes the branches of all.
     lineage: [Lineage] on [Postgres],
     older_copy: [OlderCopy] on ALL,
+    older_opening: [OlderCopy] on ALL,
     sessions_end: [SessionsEnd] on ALL,
 };
 

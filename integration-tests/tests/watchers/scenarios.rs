@@ -346,3 +346,26 @@ pub async fn older_copy(flavor: Flavor, off: Off) -> Held {
     resolver.ask("recover").await;
     stage.agrees(1, Outcome::Committed).await
 }
+
+/// The journal is restored from a copy that lacks a whole opening, and the application begins work with it.
+pub async fn older_opening(flavor: Flavor, off: Off) -> Held {
+    let stage = Stage::new(flavor).await;
+    stage.bridge(off).await.close().await;
+    let copy = copy_of(stage.world.journal.path());
+    let rule = stage.side().proxy.on(stage.side().words().commit).hold();
+    let mut application = stage.bridge(off).await;
+    application.begin(1, &BOTH).await;
+    application.tell("commit").await;
+    rule.fired().await;
+    stage.can_be_read(stage.other(), 1).await;
+    application.kill().await;
+    stage.side().proxy.sever();
+    stage.side().sessions_are_gone().await;
+    if let Ok(application) = stage.bridge_at(copy.path(), off).await {
+        application.close().await;
+    }
+    // Whoever was registered since makes the original look old.
+    let mut resolver = stage.resolver(&[]).await;
+    resolver.ask("recover").await;
+    stage.agrees(1, Outcome::Committed).await
+}

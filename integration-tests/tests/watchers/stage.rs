@@ -42,6 +42,11 @@ impl Stage {
         Watched::start(Role::Bridge, &self.world.builder(sections).toml(), off).await
     }
 
+    /// A bridge with another journal, which may be refused.
+    pub async fn bridge_at(&self, journal: &Path, off: Off) -> Result<Watched, String> {
+        Watched::try_start(Role::Bridge, &self.world.builder_at(journal, "").toml(), off).await
+    }
+
     pub async fn resolver(&self, off: Off) -> Watched {
         Watched::start(Role::Resolver, &self.world.builder("").toml(), off).await
     }
