@@ -18,8 +18,8 @@ each_pair! {
         let links = tempfile::TempDir::new().unwrap();
         let link = links.path().join("journal");
         std::os::unix::fs::symlink(world.journal.path(), &link).unwrap();
-        let program = env!("CARGO_BIN_EXE_application");
-        let first = Application::start(program, &world.builder(""), 0, 2, 0);
+        let program = env!("CARGO_BIN_EXE_test-application");
+        let first = Application::load(program, &world.builder(""), 0, 2, 0).await;
         eventually("it works", async || first.has_said("Committed")).await;
         let last = |side: &Side| side.proxy.messages().iter().map(|message| message.connection).max();
         let connections = || world.sides().map(last);
@@ -47,11 +47,11 @@ each_pair! {
     /// The lock is the kernel's: when its holder is gone, however it went, the next one starts at once.
     async fn d45_the_lock_of_a_killed_program_is_free(other) {
         let world = World::new(other).await;
-        let program = env!("CARGO_BIN_EXE_application");
+        let program = env!("CARGO_BIN_EXE_test-application");
         for round in 0..3 {
-            let mut application = Application::start(program, &world.builder(""), round * 100_000, 2, 0);
+            let mut application = Application::load(program, &world.builder(""), round * 100_000, 2, 0).await;
             eventually("it works", async || application.has_said("Committed")).await;
-            application.kill();
+            application.kill().await;
             let pass = world.recover().await;
             assert!(pass.is_complete(), "{:#?}", pass.left);
         }
