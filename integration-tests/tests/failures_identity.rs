@@ -64,6 +64,25 @@ each_pair! {
         assert_eq!(world.ledger.keys().await, world.orders.keys().await);
     }
 
+    /// Programs with databases in common that are started at the same moment, as after a failure of power: each opens.
+    async fn programs_that_start_at_once_do_not_meet(other) {
+        let world = World::new(other).await;
+        for round in 0..4 {
+            let starts = (0..12).map(|number| {
+                let journal = tempfile::TempDir::new().unwrap();
+                let config = world.builder_at(journal.path(), "").node(&format!("at-once-{round}-{number}")).build();
+                tokio::spawn(async move {
+                    let bridge = Bridge::open(config).await.unwrap_or_else(|error| panic!("{}", error.chain()));
+                    bridge.close().await.unwrap();
+                    drop(journal);
+                })
+            });
+            for start in starts.collect::<Vec<_>>() {
+                start.await.unwrap();
+            }
+        }
+    }
+
     /// Restarted twice, within the same second: no id comes again.
     async fn d19_ids_never_repeat(other) {
         let world = World::new(other).await;
