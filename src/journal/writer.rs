@@ -95,8 +95,10 @@ impl Writer {
         let header = snapshot.header;
         let length = Self::length_for(segment_bytes, header.snapshot_end, 0);
         let spare = make_spare(&*storage, temporary_name(header.sequence), length)?;
+        torture::pass_blocking(Point::Step(Step::SegmentMade));
         let durably = old.is_empty() || torture::is_on(Safeguard::DurableBeforeActing);
         let file = publish(&*storage, spare, header.sequence, &snapshot.bytes, durably)?;
+        torture::pass_blocking(Point::Step(Step::SegmentPublished));
         Ok(Self {
             storage,
             segment_bytes,
