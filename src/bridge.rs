@@ -8,7 +8,7 @@
 mod tests;
 
 use crate::config::Config;
-use crate::engine::{Engine, Refusal, jittered};
+use crate::engine::{Engine, Refusal, jittered, told};
 use crate::error::{ErrorKind, Result};
 use crate::id::TransactionId;
 use crate::participant::{self, Participant};
@@ -182,6 +182,32 @@ impl Bridge {
     /// May be dropped at any point.
     pub async fn outcome(&self, id: TransactionId) -> Result<Outcome> {
         Resolver::live(self.engine.clone()).outcome(id).await
+    }
+
+    /// Waits until a transaction is over: committed and readable on every participant, rolled back, or damaged. After a
+    /// commit that answered at the decision, or with participants still pending, this is how to read one's own writes.
+    ///
+    /// Never answers [`Outcome::InDoubt`]. Waits as long as it takes, a participant that is down included: bound it with
+    /// `tokio::time::timeout`.
+    ///
+    /// # Errors
+    /// As [`outcome`](Self::outcome).
+    ///
+    /// # Cancel safety
+    /// May be dropped at any point.
+    pub async fn wait_applied(&self, id: TransactionId) -> Result<Outcome> {
+        let engine = &self.engine;
+        // Of another opening's transactions only a pass finds out more.
+        let news = if engine.id(id.sequence) == id { engine.live.changed() } else { &engine.passed };
+        loop {
+            let next = told(news);
+            let outcome = self.outcome(id).await?;
+            let is_open = || engine.journal.image(|image| image.open_decision(id).is_some());
+            if outcome != Outcome::InDoubt && !(outcome == Outcome::Committed && is_open()) {
+                return Ok(outcome);
+            }
+            next.await;
+        }
     }
 
     /// What is going on: transactions in doubt, damaged, running; which participants can be reached. Does not ask

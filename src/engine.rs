@@ -23,8 +23,10 @@ use crate::journal::{self, Journal, Opening};
 use crate::participant::{Claim, Participant, Registration, witness};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::futures::Notified;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
@@ -42,6 +44,8 @@ pub(crate) struct Engine {
     stale: OnceLock<String>,
     /// Told whenever a lease may be held again.
     leases: Notify,
+    /// Told whenever a pass of the resolver is over.
+    pub passed: Notify,
     pub runtime: tokio::runtime::Handle,
     /// Wakes the resolver: something was left to it.
     pub work: Notify,
@@ -75,6 +79,7 @@ impl Engine {
             found: Found::default(),
             stale: OnceLock::new(),
             leases: Notify::new(),
+            passed: Notify::new(),
             runtime: tokio::runtime::Handle::current(),
             work: Notify::new(),
             passing: Mutex::new(()),
@@ -199,6 +204,13 @@ pub(crate) fn opening(config: &Config, participants: impl Iterator<Item = Partic
         opened_at_ms: now_ms(),
         participants: participants.collect(),
     })
+}
+
+/// What will be told from now on: taken before a condition is looked at, it misses nothing that is told between the two.
+pub(crate) fn told(by: &Notify) -> Pin<Box<Notified<'_>>> {
+    let mut next = Box::pin(by.notified());
+    next.as_mut().enable();
+    next
 }
 
 /// So much later. What no clock can reach is as good as far away.

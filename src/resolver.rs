@@ -144,9 +144,14 @@ impl Resolver {
     pub async fn sweep(&self, progress: Hears<'_>) -> Pass {
         let _alone = self.alone().await;
         let mut pass = self.pass(progress).await;
-        if pass.refused.is_some() {
-            return pass;
+        if pass.refused.is_none() {
+            self.settle_openings(&mut pass).await;
         }
+        self.tell();
+        pass
+    }
+
+    async fn settle_openings(&self, pass: &mut Pass) {
         pass.unsettled = self.settle_earlier(&mut pass.view, &pass.left).await;
         if pass.unsettled.iter().any(|one| one.hindrance == Hindrance::Contradiction) {
             pass.left = self.plan(&pass.view.observation);
@@ -155,7 +160,6 @@ impl Resolver {
                 pass::remember(engine, &pass.left, &pass.view);
             }
         }
-        pass
     }
 
     /// A pass that settles branches, and leaves the question of earlier incarnations to others.
@@ -165,8 +169,18 @@ impl Resolver {
     pub(crate) fn sweep_branches<'a>(&'a self, progress: Hears<'a>) -> crate::participant::BoxFuture<'a, Pass> {
         Box::pin(async move {
             let _alone = self.alone().await;
-            self.pass(progress).await
+            let pass = self.pass(progress).await;
+            self.tell();
+            pass
         })
+    }
+
+    /// Wakes who waits for what a pass finds out.
+    fn tell(&self) {
+        if let Store::Live(engine) = &self.store {
+            engine.passed.notify_waiters();
+            engine.live.changed().notify_waiters();
+        }
     }
 
     /// A bridge makes one pass at a time.

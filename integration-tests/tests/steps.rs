@@ -1,6 +1,7 @@
 //! What a commit costs and leaves: how many round trips, which of them at once, which rows of witness. Proven by a
 //! proxy that holds messages and counts them.
 
+use handfast::config::Acknowledge;
 use handfast::mysql_async::prelude::Queryable;
 use handfast::{Options, Outcome};
 use integration_tests::each_pair;
@@ -194,5 +195,30 @@ each_pair! {
             assert_eq!(side.witnesses(id).await, ["fence"]);
         }
         assert_eq!((bridge.status().damaged, bridge.status().in_doubt), (0, 0));
+    }
+
+    /// Answered at the decision, and read when that has been waited for.
+    async fn ones_own_writes_are_read_after_waiting_for_them(other) {
+        let world = World::new(other).await;
+        let bridge = world.open().await;
+        let rules = world.sides().map(|side| side.proxy.on(side.words().commit).hold());
+        let tx = bridge.begin_with(Options::new().acknowledge(Acknowledge::Decided)).await.unwrap();
+        tokio::try_join!(insert_at(&tx, LEDGER, 1), insert_at(&tx, ORDERS, 1)).unwrap();
+        let committed = tx.commit().await.unwrap();
+        assert_eq!(committed.pending.len(), 2);
+        for rule in &rules {
+            rule.fired().await;
+        }
+        assert_eq!((world.ledger.has(1).await, world.orders.has(1).await), (false, false));
+        let waiting = tokio::spawn({
+            let bridge = bridge.clone();
+            async move { bridge.wait_applied(committed.id).await }
+        });
+        rules[0].release();
+        eventually("one side can be read", async || world.ledger.has(1).await).await;
+        assert!(!waiting.is_finished(), "the other side cannot be read yet");
+        rules[1].release();
+        assert_eq!(waiting.await.unwrap().unwrap(), Outcome::Committed);
+        assert_eq!((world.ledger.has(1).await, world.orders.has(1).await), (true, true));
     }
 }

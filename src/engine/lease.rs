@@ -5,7 +5,7 @@
 //! in force before its branches were asked to prepare still is. A server does not tell that it has forgotten a
 //! session; what is found out within `recovery.lease_interval` narrows the race of a copied journal, and cannot close it.
 
-use super::{Engine, Member, jittered};
+use super::{Engine, Member, jittered, told};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ParticipantName;
 use crate::torture::{self, Request, Safeguard};
@@ -101,10 +101,7 @@ impl Engine {
     /// [`ErrorKind::Refused`], naming the holder, when somebody else has it.
     pub async fn leased(&self, member: &Member) -> Result<()> {
         loop {
-            let changed = self.leases.notified();
-            tokio::pin!(changed);
-            // Registered before the check, so that a lease regained between the two is not missed.
-            changed.as_mut().enable();
+            let changed = told(&self.leases);
             if member.taking().is_some() {
                 return Ok(());
             }

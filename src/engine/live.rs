@@ -1,5 +1,6 @@
 //! The transactions of the running incarnation: which are still at work, and which ended without a certain outcome.
 
+use super::told;
 use crate::id::BranchId;
 use crate::protocol::Outcome;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +13,7 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     state: Mutex<State>,
-    idle: Notify,
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -77,9 +78,13 @@ impl Live {
         if matches!(outcome, Outcome::InDoubt | Outcome::Damaged) {
             state.unsettled.insert(sequence, (outcome, Instant::now()));
         }
-        if state.running.is_empty() {
-            self.idle.notify_waiters();
-        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Told whenever a transaction has ended, or one was found out about.
+    pub fn changed(&self) -> &Notify {
+        &self.changed
     }
 
     /// The outcome of a transaction in doubt has been found. Damage stays: what the application ended by itself is in
@@ -142,14 +147,11 @@ impl Live {
     /// Waits until nothing is at work. Cancel safe.
     pub async fn idle(&self) {
         loop {
-            let idle = self.idle.notified();
-            tokio::pin!(idle);
-            // Registered before the check, so that an end between the two is not missed.
-            idle.as_mut().enable();
+            let changed = told(&self.changed);
             if self.state().running.is_empty() {
                 return;
             }
-            idle.await;
+            changed.await;
         }
     }
 }

@@ -192,8 +192,57 @@ async fn decided_is_answered_before_it_is_applied() {
     tokio::try_join!(write(&tx, "left", 1, 10), write(&tx, "right", 1, 20)).unwrap();
     world.left.arm(Step::Commit, Fault::Hang);
     world.right.arm(Step::Commit, Fault::Hang);
-    assert_eq!(tx.commit().await.unwrap().pending.len(), 2);
-    eventually("it is applied", || world.values(1) == WRITTEN).await;
+    let committed = tx.commit().await.unwrap();
+    assert_eq!(committed.pending.len(), 2);
+    assert_eq!(world.values(1), UNTOUCHED);
+    assert_eq!(applied(&bridge, committed.id).await, Outcome::Committed);
+    assert_eq!(world.values(1), WRITTEN, "one's own writes are read");
+}
+
+async fn applied(bridge: &Bridge, id: TransactionId) -> Outcome {
+    tokio::time::timeout(Duration::from_secs(10), bridge.wait_applied(id)).await.expect("it is applied").unwrap()
+}
+
+#[tokio::test]
+async fn whoever_waits_for_the_end_hears_of_every_one() {
+    let world = World::new();
+    let bridge = world.open().await;
+    let tx = write_both(&bridge).await;
+    let id = tx.id();
+    let waiting = tokio::spawn({
+        let bridge = bridge.clone();
+        async move { bridge.wait_applied(id).await }
+    });
+    assert_eq!(tx.commit().await.unwrap().id, id);
+    assert_eq!(waiting.await.unwrap().unwrap(), Outcome::Committed);
+
+    let tx = bridge.begin().await.unwrap();
+    let id = tx.id();
+    tx.rollback().await.unwrap();
+    assert_eq!(applied(&bridge, id).await, Outcome::RolledBack);
+    let never = bridge.engine.id(1000);
+    assert_eq!(bridge.wait_applied(never).await.unwrap_err().kind(), ErrorKind::Unknown);
+}
+
+/// What an earlier opening decided is applied when its participant comes back.
+#[test]
+fn an_earlier_openings_commit_is_waited_for() {
+    let world = World::new();
+    let mut id = None;
+    crashed(async || {
+        let bridge = world.open().await;
+        let tx = bridge.begin_with(Options::new().acknowledge(Acknowledge::Decided)).await.unwrap();
+        tokio::try_join!(write(&tx, "left", 1, 10), write(&tx, "right", 1, 20)).unwrap();
+        world.right.arm(Step::Commit, Fault::LoseRequest);
+        id = Some(tx.commit().await.unwrap().id);
+    });
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async {
+        (0..3).for_each(|_| world.right.arm(Step::List, Fault::LoseRequest));
+        let bridge = world.open().await;
+        assert_eq!(applied(&bridge, id.unwrap()).await, Outcome::Committed);
+        assert_eq!(world.values(1), WRITTEN);
+    });
 }
 
 #[tokio::test]
