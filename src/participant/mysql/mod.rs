@@ -16,7 +16,7 @@
 //! <https://dev.mysql.com/doc/refman/9.7/en/xa-states.html>, <https://mariadb.com/kb/en/xa-transactions/>
 //!
 //! The application works on sessions of a pool. The resolver has a connection of its own, so that recovery cannot
-//! starve behind the transactions that wait for it.
+//! starve behind the transactions that wait for it. Another one holds the lease, and does nothing else.
 //!
 //! What the application must not do: send XA statements, run statements that MySQL refuses in an XA transaction (DDL,
 //! `LOCK TABLES`, `BEGIN`, `COMMIT`, on MySQL temporary tables: each fails and makes the transaction rollback-only), or
@@ -30,6 +30,7 @@ mod control;
 mod ending;
 mod error;
 mod finishing;
+mod holding;
 mod lease;
 mod leftovers;
 mod lent;

@@ -9,6 +9,7 @@ use super::leftovers::Leaves;
 use super::savepoints::{Action, may_end_transaction};
 use super::sql::Sql;
 use crate::error::Error;
+use crate::torture::{self, Safeguard};
 use mysql_async::prelude::{AsQuery, Queryable};
 use mysql_async::{Conn, Row, ServerError};
 
@@ -57,7 +58,7 @@ impl Notes {
 
     /// Whether a call was dropped half way.
     pub(super) fn is_torn(&self) -> bool {
-        self.busy
+        self.busy && torture::is_on(Safeguard::Torn)
     }
 
     /// The first failure that was not undone.
