@@ -14,7 +14,13 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 /// Every kind of fault that tests count, in words for the page. Each has to be on it: `scripts/torture NAME..` puts it there.
-pub const KINDS: &[&str] = &[SOAK];
+pub const KINDS: &[&str] = &[
+    SOAK,
+    "a future of the application is dropped",
+    "the application misbehaves",
+    "sessions die while idle",
+    "a transaction leaves its session in disorder",
+];
 
 /// What the soak counts.
 pub const SOAK: &str = "everything at once, at random (a case is a transaction)";
