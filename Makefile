@@ -8,7 +8,8 @@ demo: setup     ## moves money between two databases, kills everything, recovers
 test: setup     ## every test, on every server that is there
 	scripts/test
 
-torture: setup  ## every attack there is, in every case, on every server; writes docs/torture.md
+torture:        ## every attack there is, in every case, on every server and on the newest; writes docs/torture.md
+	scripts/setup --newest
 	scripts/torture
 
 # make soak SECONDS=1200 SEED=7 PAIR=postgres_mysql; each has a default

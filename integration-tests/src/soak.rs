@@ -45,7 +45,7 @@ pub fn length() -> Duration {
 /// # Panics
 /// With every violation.
 pub async fn run(program: &str, other: Flavor) {
-    let tally = Tally::new("everything at once, at random (a case is a transaction)", torture::pair(other));
+    let tally = Tally::new(torture::SOAK, torture::pair(other));
     let end = Instant::now() + length();
     let mut stage = Stage::set(program, other).await;
     let mut seed = torture::seed();

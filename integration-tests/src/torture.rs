@@ -13,6 +13,12 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
+/// Every kind of fault that tests count, in words for the page. Each has to be on it: `scripts/torture NAME..` puts it there.
+pub const KINDS: &[&str] = &[SOAK];
+
+/// What the soak counts.
+pub const SOAK: &str = "everything at once, at random (a case is a transaction)";
+
 /// Whether every case is to be tried.
 pub fn is_full() -> bool {
     std::env::var("HANDFAST_TORTURE").is_ok_and(|value| value == "full")
@@ -113,9 +119,12 @@ struct Counted {
 }
 
 impl Tally {
-    /// Of a kind of fault, in words for the page, which are to stand in the call itself: `the application is killed`.
-    /// `servers` as [`pair`] or [`names`] has them.
+    /// Of a kind of fault. `servers` as [`pair`] or [`names`] has them.
+    ///
+    /// # Panics
+    /// When the kind is not among [`KINDS`].
     pub fn new(kind: &'static str, servers: impl Into<String>) -> Self {
+        assert!(KINDS.contains(&kind) || cfg!(test), "{kind:?} is not in torture::KINDS, so the page would lack it");
         Self { kind, servers: servers.into(), counted: Mutex::default() }
     }
 

@@ -7,6 +7,6 @@ fn main() {
     let figures = page::figures(&date);
     assert!(!figures.is_empty(), "nothing was run");
     let old = std::fs::read_to_string(page::path()).expect("the page");
-    let new = page::renewed(&old, figures, &page::kinds());
+    let new = page::renewed(&old, figures);
     std::fs::write(page::path(), new).expect("the page can be written");
 }

@@ -1,8 +1,7 @@
 //! The table of `docs/torture.md`: read from the page, renewed with the figures of a run, written back. What was not run
 //! this time stays with its date, so that a part can be run alone.
 
-use super::directory;
-use std::collections::BTreeSet;
+use super::{KINDS, directory};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -73,15 +72,15 @@ fn written(mut rows: Vec<Row>) -> String {
     HEAD.chars().chain(rows.iter().map(Row::line).collect::<String>().chars()).collect()
 }
 
-/// The page with new rows in place of those that they replace, and without faults that are not of `kinds`.
+/// The page with new rows in place of those that they replace, and without faults that nobody counts any more.
 ///
 /// # Panics
 /// When the page has no table.
-pub fn renewed(page: &str, new: Vec<Row>, kinds: &BTreeSet<String>) -> String {
+pub fn renewed(page: &str, new: Vec<Row>) -> String {
     let mut kept = rows(page).expect("the page has a table that was written here");
     kept.retain(|old| new.iter().all(|row| row.place() != old.place()));
     kept.extend(new);
-    kept.retain(|row| kinds.contains(&row.kind));
+    kept.retain(|row| KINDS.contains(&row.kind.as_str()));
     let (before, rest) = page.split_once(BEGIN).expect("it was found above");
     let (_, after) = rest.split_once(END).expect("it was found above");
     format!("{before}{BEGIN}{}{END}{after}", written(kept))
@@ -106,44 +105,6 @@ pub fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/torture.md")
 }
 
-/// The kinds of faults that some test tallies, as the sources name them.
-///
-/// # Panics
-/// When one is not named where its tally is made.
-pub fn kinds() -> BTreeSet<String> {
-    let mut kinds = BTreeSet::new();
-    for place in ["src", "tests"] {
-        collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join(place), &mut kinds);
-    }
-    kinds
-}
-
-fn collect(place: &Path, kinds: &mut BTreeSet<String>) {
-    for entry in fs::read_dir(place).unwrap_or_else(|error| panic!("{}: {error}", place.display())) {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            collect(&path, kinds);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            let named = named(&text);
-            kinds.extend(named.unwrap_or_else(|| {
-                panic!(
-                    "{}: name the kind of fault in the call that makes the tally: the page is held to it",
-                    path.display()
-                )
-            }));
-        }
-    }
-}
-
-/// The kinds that a source names; nothing when it makes a tally of something that it does not name in place.
-fn named(source: &str) -> Option<Vec<String>> {
-    let product = source.split("\n#[cfg(test)]\nmod tests {").next()?;
-    // In two parts, since this file is one of those that are read.
-    let calls = product.split(concat!("Tally", "::new(")).skip(1);
-    calls.map(|rest| Some(rest.trim_start().strip_prefix('"')?.split('"').next()?.to_owned())).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,13 +120,12 @@ mod tests {
     #[test]
     fn a_run_replaces_its_own_rows_and_keeps_the_others() {
         let old = [
-            row("a kill", "A 15.18 + B 10.11.19", "all, then"),
-            row("a kill", "A 18.1 + B 11.8.9", "all, then"),
+            row(KINDS[0], "A 15.18 + B 10.11.19", "all, then"),
+            row(KINDS[0], "A 18.1 + B 11.8.9", "all, then"),
             row("a ghost", "A 15.18 + B 10.11.19", "all, then"),
         ];
-        let new = row("a kill", "A 15.19 + B 10.11.19", "a sample, now");
-        let kinds = BTreeSet::from(["a kill".to_owned()]);
-        let page = renewed(&page(&old), vec![new.clone()], &kinds);
+        let new = row(KINDS[0], "A 15.19 + B 10.11.19", "a sample, now");
+        let page = renewed(&page(&old), vec![new.clone()]);
         assert_eq!(rows(&page), Some(vec![new, old[1].clone()]));
         assert!(page.starts_with("before\n") && page.ends_with("after\n"));
     }
@@ -186,12 +146,5 @@ mod tests {
         let text = r#"{"kind":"a kill","servers":"A","cases":7,"violations":[],"full":false}"#;
         assert_eq!(Row::from_figures(text, "now"), Some(row("a kill", "A", "a sample, now")));
         assert_eq!(Row::from_figures("{}", "now"), None);
-    }
-
-    #[test]
-    fn kinds_are_named_in_place() {
-        let source = "Tally::new(\"a\", x); Tally::new(\n    \"b\", y)\n#[cfg(test)]\nmod tests {\nTally::new(k)";
-        assert_eq!(named(source), Some(vec!["a".to_owned(), "b".to_owned()]));
-        assert_eq!(named("Tally::new(kind, x)"), None);
     }
 }

@@ -146,6 +146,11 @@ impl Lease<'_> {
     }
 }
 
+/// Frees every lock of a session that is about to be closed, as far as that can be said in time.
+pub(super) async fn give_up(conn: &mut Conn, limit: Duration) {
+    let _ = tokio::time::timeout(limit, conn.query_drop("DO RELEASE_ALL_LOCKS()")).await;
+}
+
 async fn try_lock(conn: &mut Conn, lock: &str, seconds: u64) -> Result<bool, MyError> {
     if !torture::is_on(Safeguard::Lease) {
         return Ok(true);

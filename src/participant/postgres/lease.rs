@@ -174,3 +174,8 @@ impl Lease<'_> {
         Holder { incarnation, from: holder.address, registered: newest.await }
     }
 }
+
+/// Frees every lock of a session that is about to be closed, as far as that can be said in time.
+pub(super) async fn give_up(client: &Client, limit: Duration) {
+    let _ = tokio::time::timeout(limit, client.batch_execute("SELECT pg_catalog.pg_advisory_unlock_all()")).await;
+}
