@@ -20,7 +20,8 @@
 //!
 //! What the application must not do: send XA statements, run statements that MySQL refuses in an XA transaction (DDL,
 //! `LOCK TABLES`, `BEGIN`, `COMMIT`, on MySQL temporary tables: each fails and makes the transaction rollback-only), or
-//! rely on session settings being undone for the next user of a session: a session is never reset.
+//! set user variables and make temporary tables by the binary protocol: the next user of the session finds them, since
+//! nobody has seen it (`leftovers.rs`).
 
 mod branch;
 mod check_sql;
@@ -31,6 +32,7 @@ mod error;
 mod finishing;
 mod holding;
 mod lease;
+mod leftovers;
 mod lent;
 mod letting_go;
 mod notes;
@@ -169,7 +171,8 @@ impl Mysql {
             let mut lease = Lease::new(pool::take(self.name(), &ours.pool, options.lock_timeout).await?);
             let id = transaction.branch(ours.participant, lease.slot());
             let sql = self.sql.branch(&id, options.mode, witness::random()?);
-            match lease.ask(&sql.begin(&self.sql, &options)).await {
+            let anew = lease.anew();
+            match lease.ask(&sql.begin(&self.sql, &options, anew)).await {
                 Ok(()) => return Ok(Box::new(XaBranch::new(self.common.clone(), id, options.mode, sql, lease))),
                 Err(Failure::Refused(Step::Start, error)) if error.code == XA_DUPLICATE => {
                     // Never adopted (D48): it is the work of somebody else.

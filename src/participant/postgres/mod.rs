@@ -18,8 +18,8 @@
 //!
 //! What the application must not do: hold `PREPARE`d statements of its own names for the next user of a session to
 //! trip over (other session settings are reset), use what PREPARE TRANSACTION refuses (temporary tables, LISTEN and
-//! NOTIFY, cursors WITH HOLD: the commit is refused, cleanly), or set `handfast.branch` (`RESET ALL` does; the
-//! commit then answers `Damaged`, since it looks as if the transaction were another).
+//! NOTIFY, cursors WITH HOLD: the commit is refused, cleanly), or set `handfast.branch` (`RESET ALL` does: the
+//! transaction then rolls back).
 
 mod branch;
 mod check_sql;
