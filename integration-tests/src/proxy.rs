@@ -17,8 +17,8 @@
 //! # }
 //! ```
 //!
-//! Statements are known by their text alone: a message that executes a statement prepared earlier has none. Every
-//! message is kept, so that a test can count them ([`Proxy::messages`]).
+//! Statements are known by their text alone: a message that executes a statement prepared earlier has none, and is the one
+//! [following](On::following) it. Every message is kept, so that a test can count them ([`Proxy::messages`]).
 
 mod connection;
 mod wire;
@@ -73,6 +73,8 @@ enum Fault {
     Delay(Duration),
     /// This many bytes of the answer arrive.
     Truncate(usize),
+    /// The answer to the first such message is kept, and is what the second one gets.
+    Replay,
 }
 
 /// Whether it happens before the server sees the message or after it has acted.
@@ -90,10 +92,13 @@ struct Armed {
     place: Place,
     stay_down: bool,
     every: bool,
+    following: bool,
     /// Matches still to be let pass.
     to_skip: AtomicU32,
     fired: watch::Sender<u32>,
     released: watch::Sender<bool>,
+    /// An answer that is to be given once more.
+    kept: Mutex<Vec<u8>>,
 }
 
 /// A rule in the making: on which message.
@@ -104,6 +109,7 @@ pub struct On {
     nth: u32,
     stay_down: bool,
     every: bool,
+    following: bool,
 }
 
 /// A way to arm a rule, like [`On::cut`]: for tests that try several.
@@ -148,7 +154,8 @@ impl Proxy {
 
     /// Begins a rule: on the next message that contains this text.
     pub fn on(&self, text: &str) -> On {
-        On { shared: self.shared.clone(), text: text.to_owned(), nth: 1, stay_down: false, every: false }
+        let (shared, text) = (self.shared.clone(), text.to_owned());
+        On { shared, text, nth: 1, stay_down: false, every: false, following: false }
     }
 
     /// Closes every connection and takes no new one until [`up`](Self::up): what is held is lost.
@@ -169,6 +176,11 @@ impl Proxy {
     /// Every message of every client so far, in the order of arrival, delivered or not.
     pub fn messages(&self) -> Vec<Message> {
         lock(&self.shared.messages).clone()
+    }
+
+    /// Forgets the messages so far: for tests that go on for long.
+    pub fn forget(&self) {
+        lock(&self.shared.messages).clear();
     }
 
     /// How many messages so far contained this text.
@@ -195,6 +207,12 @@ impl On {
     /// Every such message until the rule is [disarmed](Rule::disarm), not only one.
     pub fn every(mut self) -> Self {
         self.every = true;
+        self
+    }
+
+    /// Not that message but the next question on its connection: the one that executes the statement that was prepared.
+    pub fn following(mut self) -> Self {
+        self.following = true;
         self
     }
 
@@ -252,6 +270,12 @@ impl On {
         self.arm(Fault::Truncate(bytes), Place::After)
     }
 
+    /// Delivers the message and keeps its answer. The next such message, of whatever connection, is not delivered and gets
+    /// that answer. Fires then.
+    pub fn replay(self) -> Rule {
+        self.every().arm(Fault::Replay, Place::Before)
+    }
+
     fn arm(self, fault: Fault, place: Place) -> Rule {
         let armed = Arc::new(Armed {
             text: self.text,
@@ -259,9 +283,11 @@ impl On {
             place,
             stay_down: self.stay_down,
             every: self.every,
+            following: self.following,
             to_skip: AtomicU32::new(self.nth - 1),
             fired: watch::Sender::new(0),
             released: watch::Sender::new(false),
+            kept: Mutex::default(),
         });
         lock(&self.shared.rules).push(armed.clone());
         Rule { armed, shared: self.shared }
@@ -318,6 +344,12 @@ impl Shared {
 }
 
 impl Armed {
+    /// Whether it waits for the question that the message is a part of, or that comes behind it: the server acts on what
+    /// PostgreSQL calls an extended query when it is told to, at its end.
+    fn waits(&self, is_question: bool) -> bool {
+        self.following || (self.place == Place::After && !is_question)
+    }
+
     fn skips(&self) -> bool {
         // Under the lock of the rules: nobody else counts.
         let left = self.to_skip.load(Ordering::Relaxed);

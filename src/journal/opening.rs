@@ -15,7 +15,7 @@ use super::writer::{Writer, snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, JournalId};
 use crate::protocol::{IncarnationRecord, Record};
-use crate::torture::{self, Point, Step};
+use crate::torture::{self, Point, Safeguard, Step};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -166,7 +166,9 @@ pub fn begin(
         None => write_promise(&mut *lock, image.journal()).map_err(failed)?,
     }
     torture::pass_blocking(Point::Step(Step::Compacted));
-    writer.remove_stale();
+    if torture::is_on(Safeguard::DurableBeforeActing) {
+        writer.remove_stale();
+    }
     Ok(Opened { name, image, writer, lock })
 }
 

@@ -228,7 +228,7 @@ pub fn tool() -> Command {
     command.arg0("handfast").stdin(Stdio::null()).kill_on_drop(true);
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        if text.starts_with("HANDFAST_") && text != "HANDFAST_MYSQL_ROOT" {
+        if text.starts_with("HANDFAST_") && !text.ends_with("_ROOT") {
             command.env_remove(&name);
         }
     }

@@ -2,9 +2,10 @@
 //! Any other event may come between any two of these steps.
 
 use super::bugs::Bug;
-use super::council::{Council, DECIDED, remembered};
+use super::council::{Council, DECIDED, Verdict, remembered};
+use super::setting::Setting;
 use super::step::{Broken, Delivery, Event, broken};
-use super::world::{Seen, Setting, Slot, State, Witness, World};
+use super::world::{Seen, Slot, State, Witness, World};
 use crate::protocol::recovery::{Action, Evidence};
 use crate::protocol::{Outcome, Resolution};
 
@@ -22,6 +23,10 @@ impl World {
             events.push(Event::Act(*index, Delivery::Answered));
             events.push(Event::Act(*index, Delivery::Unanswered));
             events.push(Event::Act(*index, Delivery::Lost));
+            let ends = matches!(self.sites[*index].todo, Some(Action::Commit | Action::RollBack));
+            if self.lies > 0 && ends && self.sites[*index].state == State::Prepared {
+                events.push(Event::Act(*index, Delivery::Lied));
+            }
         }
         if scanned && work.is_empty() {
             events.push(Event::Plan);
@@ -41,6 +46,9 @@ impl World {
 
     fn scan(&mut self, setting: &Setting, number: usize, whole: bool) {
         if self.sites.iter().all(|site| site.seen == Seen::NotYet) {
+            if whole {
+                self.read_rows(setting);
+            }
             for deal in 0..setting.modes.len() {
                 let all = remembered(self, setting, deal);
                 self.deals[deal].memory_before = match setting.bug {
@@ -68,7 +76,8 @@ impl World {
         for deal in 0..setting.modes.len() {
             self.hear_outcome(deal, verdict.outcomes[deal])?;
             let remembered = self.deals[deal].damage == Slot::Durable;
-            if remembered && verdict.outcomes[deal] != Some(Outcome::Damaged) {
+            let known = verdict.outcomes[deal] == Some(Outcome::Damaged);
+            if remembered && !known && !(self.deals[deal].forgotten && verdict.outcomes[deal].is_none()) {
                 return broken("I9", format!("damage is remembered, and {:?} is told", verdict.outcomes[deal]));
             }
             // Forced, before anybody is told.
@@ -86,7 +95,7 @@ impl World {
             work |= self.sites[index].todo.is_some();
         }
         if !work {
-            self.end_pass(setting, verdict.done, verdict.alone, verdict.actions);
+            self.end_pass(setting, &verdict);
         }
         Ok(())
     }
@@ -103,17 +112,17 @@ impl World {
         Ok(())
     }
 
-    fn end_pass(&mut self, setting: &Setting, done: [bool; 2], alone: [bool; 2], actions: [Option<Action>; 4]) {
+    fn end_pass(&mut self, setting: &Setting, verdict: &Verdict) {
         for deal in 0..setting.modes.len() {
-            if done[deal] && !self.poisoned {
+            if verdict.done[deal] && !self.poisoned {
                 self.deals[deal].done = Slot::Cached;
             }
-            if alone[deal] && !self.poisoned {
+            if verdict.alone[deal] && !self.poisoned {
                 self.deals[deal].alone = Slot::Cached;
             }
         }
         for index in self.indices(setting) {
-            if actions[index].is_some_and(Action::is_final) {
+            if verdict.actions[index].is_some_and(Action::is_final) {
                 self.sites[index].wanted = false;
             }
         }
@@ -132,7 +141,7 @@ impl World {
     fn act(&mut self, setting: &Setting, index: usize, delivery: Delivery) -> Result<(), Broken> {
         let deal = &self.deals[index / setting.participants()];
         let action = self.sites[index].todo.take().expect("the event is enabled");
-        if deal.coordinator.is_some() {
+        if deal.coordinator.is_some() && !deal.unlocked {
             return broken("I6", format!("{action:?} at {index} of a live transaction"));
         }
         let decided = deal.commit == Slot::Durable || deal.resolved == Some(Resolution::Commit);
@@ -146,13 +155,25 @@ impl World {
                 None
             }
             Delivery::Answered => self.carry(setting, index, action),
+            Delivery::Lied => {
+                self.lies -= 1;
+                self.sites[index].state = State::Hidden;
+                Some(if action == Action::Commit { Evidence::Committed } else { Evidence::NotAsked })
+            }
             Delivery::Unanswered => {
                 self.carry(setting, index, action);
                 None
             }
         };
         match heard {
+            // Where servers lie a positive answer is none, and the witness is asked for.
+            Some(_) if setting.lies > 0 && action != Action::Ask && setting.bug != Some(Bug::OkIsProof) => {
+                self.sites[index].seen = Seen::NotListed;
+            }
             Some(evidence) => {
+                if evidence == Evidence::Committed && self.is_anchor(setting, index) {
+                    self.deals[index / setting.participants()].row_read = true;
+                }
                 self.sites[index].evidence = evidence;
                 self.sites[index].seen = Seen::NotListed;
             }
@@ -187,11 +208,13 @@ impl World {
             }
             (Action::Ask, _) if !setting.witness => Some(Evidence::Off),
             (Action::Ask, state) => Some(match (site.witness, state) {
-                (Witness::Decided, _) => Evidence::Committed,
+                (Witness::Decided | Witness::Anchor, _) => Evidence::Committed,
                 (Witness::Alone, _) => Evidence::CommittedAlone,
                 (Witness::Fence, _) => Evidence::Never,
-                (Witness::None, State::Prepared) => Evidence::Blocked,
-                (Witness::None, _) if setting.bug == Some(Bug::LookingIsProof) => Evidence::Never,
+                (Witness::None, State::Prepared | State::Hidden) => Evidence::Blocked,
+                (Witness::None, _) if matches!(setting.bug, Some(Bug::LookingIsProof | Bug::AnchorIsLookedAt)) => {
+                    Evidence::Never
+                }
                 (Witness::None, _) => {
                     site.witness = Witness::Fence;
                     Evidence::Never

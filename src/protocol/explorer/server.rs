@@ -1,7 +1,9 @@
 //! The servers: what a branch's session carries, and what its database makes of it.
 
+use super::bugs::Bug;
+use super::setting::Setting;
 use super::step::Will;
-use super::world::{Line, Reply, Request, Seen, Setting, Site, State, Witness};
+use super::world::{Line, Past, Reply, Request, Seen, Site, State, Witness};
 use crate::protocol::recovery::Evidence;
 use crate::protocol::{Finish, Input, Vote};
 
@@ -10,7 +12,7 @@ impl Request {
     pub fn unknown(self) -> Reply {
         match self {
             Self::Prepare | Self::EndReadOnly => Reply::Voted(Vote::Unknown),
-            Self::CommitAlone | Self::Commit | Self::RollBack => Reply::Finished(Finish::Unknown),
+            Self::CommitAlone | Self::CommitAnchor | Self::Commit | Self::RollBack => Reply::Finished(Finish::Unknown),
         }
     }
 }
@@ -50,6 +52,9 @@ impl Site {
             (Request::Prepare, State::Active, Will::Agrees) if fenced => Reply::Voted(Vote::No),
             (Request::Prepare, State::Active, Will::Agrees) => {
                 self.state = State::Prepared;
+                if setting.returns > 0 {
+                    self.past = Past::Promised;
+                }
                 Reply::Voted(Vote::Prepared)
             }
             (Request::EndReadOnly, State::Active, Will::Agrees) => {
@@ -61,17 +66,22 @@ impl Site {
                 self.state = State::Strayed;
                 Reply::Voted(Vote::Lost)
             }
-            (Request::CommitAlone, State::Active, Will::Agrees) if !fenced => {
-                self.commit(setting, Witness::Alone);
+            (Request::CommitAlone | Request::CommitAnchor, State::Active, Will::Agrees) if !fenced => {
+                let alone = request == Request::CommitAlone;
+                self.commit(setting, if alone { Witness::Alone } else { Witness::Anchor });
                 Reply::Finished(Finish::Done)
             }
-            (Request::CommitAlone, State::Active, Will::Agrees | Will::Refuses) => {
+            (Request::CommitAlone | Request::CommitAnchor, State::Active, Will::Agrees | Will::Refuses) => {
                 self.state = State::Ended;
                 Reply::Finished(Finish::RolledBack)
             }
-            (Request::CommitAlone, State::Active, Will::Strayed) => {
+            (Request::CommitAlone | Request::CommitAnchor, State::Active, Will::Strayed) => {
                 self.state = State::Strayed;
                 Reply::Finished(Finish::Lost)
+            }
+            (Request::Commit, State::Prepared, _) if setting.bug == Some(Bug::SessionIsReset) => {
+                self.state = State::Hidden;
+                Reply::Finished(Finish::Done)
             }
             (Request::Commit, State::Prepared, _) => {
                 self.commit(setting, Witness::Decided);
