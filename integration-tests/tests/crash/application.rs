@@ -32,6 +32,7 @@ impl Case {
     pub fn trial(&self, ground: &Ground) -> Trial {
         let mut trial = ground.trial(self.name(), self.script);
         trial.expected = self.outcome();
+        trial.opening = self.opening;
         trial
     }
 }

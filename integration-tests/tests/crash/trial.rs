@@ -22,6 +22,9 @@ pub struct Trial {
     pub life: Life,
     /// What has to come of it, where that is certain.
     pub expected: Option<Outcome>,
+    /// It is to end before anything is begun. What the journal writes is not always gathered in the same batches: where
+    /// something was begun all the same, nothing is certain.
+    pub opening: bool,
     /// What it was answered while it lived.
     said: BTreeMap<i32, Said>,
     /// What recovery found, each time.
@@ -40,7 +43,7 @@ pub fn is_stopped(status: ExitStatus) -> bool {
 impl Trial {
     pub fn new(name: String, script: &'static Script, life: Life) -> Self {
         let (said, found, violations) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Self { name, script, life, expected: None, said, found, violations }
+        Self { name, script, life, expected: None, opening: false, said, found, violations }
     }
 
     /// Its keys.
@@ -55,6 +58,9 @@ impl Trial {
     /// Remembers what an application said before it ended. Whoever was not stopped has to end well.
     pub fn heard(&mut self, application: &Application, status: Option<ExitStatus>) {
         self.said.extend(application.transactions());
+        if self.opening && !self.said.is_empty() {
+            self.expected = None;
+        }
         for line in application.lines() {
             let words: Vec<&str> = line.split(' ').collect();
             match words.as_slice() {
