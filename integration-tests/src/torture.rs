@@ -14,8 +14,10 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 /// Every kind of fault that tests count, in words for the page. Each has to be on it: `scripts/torture NAME..` puts it there.
-pub const KINDS: &[&str] = &[SOAK];
+pub const KINDS: &[&str] = &[WATCHED, SOAK];
 
+/// What the watchers of the watchers count.
+pub const WATCHED: &str = "a safeguard is switched off, and the tests notice";
 /// What the soak counts.
 pub const SOAK: &str = "everything at once, at random (a case is a transaction)";
 
@@ -84,6 +86,27 @@ fn sample<C, K: Ord>(cases: Vec<C>, each: usize, stratum: impl Fn(&C) -> K, dice
     taken
 }
 
+/// Switches off the safeguards that `HANDFAST_OFF` names, with commas between: for this process and for good.
+///
+/// # Panics
+/// When there is no such safeguard, or the feature `torture` is not there.
+pub fn switch_off_as_told() {
+    let Ok(names) = std::env::var("HANDFAST_OFF") else { return };
+    for name in names.split(',').filter(|name| !name.is_empty()) {
+        switch_off(name);
+    }
+}
+
+#[cfg(feature = "torture")]
+fn switch_off(name: &str) {
+    handfast::torture::switch_off(name.parse().unwrap_or_else(|error| panic!("{error}")));
+}
+
+#[cfg(not(feature = "torture"))]
+fn switch_off(name: &str) {
+    panic!("{name} is on: the feature `torture` is not there");
+}
+
 /// Counts the cases of one kind of fault over one pair of servers.
 pub struct Tally {
     kind: &'static str,
@@ -94,6 +117,7 @@ pub struct Tally {
 #[derive(Default)]
 struct Counted {
     cases: u64,
+    tried: Option<String>,
     violations: Vec<String>,
 }
 
@@ -122,15 +146,21 @@ impl Tally {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner).cases += many;
     }
 
+    /// Says how much was tried, where there is neither *all* nor *a sample*.
+    pub fn tried(&self, how_much: String) {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner).tried = Some(how_much);
+    }
+
     /// Leaves the figures for the page, and fails on violations.
     ///
     /// # Panics
     /// With every violation; when nothing was tried; when the figures cannot be written.
     pub fn finish(self) {
-        let Counted { cases, violations } = self.counted.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Counted { cases, tried, violations } = self.counted.into_inner().unwrap_or_else(PoisonError::into_inner);
         assert!(cases > 0, "{}, {}: nothing was tried", self.kind, self.servers);
+        let tried = tried.unwrap_or_else(|| String::from(if is_full() { "all" } else { "a sample" }));
         let figures = serde_json::json!({
-            "kind": self.kind, "servers": self.servers, "cases": cases, "violations": violations, "full": is_full(),
+            "kind": self.kind, "servers": self.servers, "cases": cases, "violations": violations, "tried": tried,
         });
         let directory = directory();
         let file = directory.join(format!("{}.json", file_name(&format!("{} {}", self.kind, self.servers))));

@@ -90,11 +90,10 @@ each_pair! {
     }
 
     /// An old decision is not taken for that of a new branch with the same number.
-    // Held, not cut: the lease would be lost with each connection, and nothing new prepared.
     async fn d19_an_old_decision_says_nothing_of_a_new_branch(other) {
         let world = World::new(other).await;
         let words = world.orders.words();
-        let no_commit = world.orders.proxy.on(words.commit).every().hold();
+        let no_commit = world.orders.proxy.on(words.commit).every().cut();
         let first = Program::start(world.config("")).await;
         let decided = first.begin_commit(1).await;
         no_commit.fired().await;

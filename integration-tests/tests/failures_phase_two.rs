@@ -355,7 +355,7 @@ each_pair! {
                 let first = i32::from(side.name == ORDERS) * 2;
                 let (decided, undecided) = (first + 1, first + 2);
                 let program = Program::start(world.config("")).await;
-                let no_commit = side.proxy.on(side.words().commit).every().hold();
+                let no_commit = side.proxy.on(side.words().commit).every().cut();
                 let committed = program.begin_commit(decided).await;
                 no_commit.fired().await;
                 eventually("the other side is committed", async || world.other(side).has(decided).await).await;

@@ -11,6 +11,8 @@ pub enum Safeguard {
     Guard,
     /// An answer counts with the nonce of its own question only.
     Nonce,
+    /// A call that was dropped half way ends the use of its session.
+    Torn,
     /// A branch leaves its witness.
     Witness,
     /// *Never* is said after the fence has been placed, not when nothing was found.
@@ -31,13 +33,20 @@ pub enum Safeguard {
     Ownership,
     /// Decisions are made under the lease alone.
     Lease,
+    /// A server is taken for the one that is known by its name when its data is.
+    Lineage,
+    /// Nothing is settled by an older copy of the journal.
+    OlderCopy,
+    /// An earlier opening is settled when its sessions are gone.
+    SessionsEnd,
 }
 
 impl Safeguard {
     /// Each.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::Guard,
         Self::Nonce,
+        Self::Torn,
         Self::Witness,
         Self::Fence,
         Self::Settled,
@@ -48,6 +57,9 @@ impl Safeguard {
         Self::FormatId,
         Self::Ownership,
         Self::Lease,
+        Self::Lineage,
+        Self::OlderCopy,
+        Self::SessionsEnd,
     ];
 
     /// `same-connection`
@@ -55,6 +67,7 @@ impl Safeguard {
         match self {
             Self::Guard => "guard",
             Self::Nonce => "nonce",
+            Self::Torn => "torn",
             Self::Witness => "witness",
             Self::Fence => "fence",
             Self::Settled => "settled",
@@ -65,6 +78,9 @@ impl Safeguard {
             Self::FormatId => "format-id",
             Self::Ownership => "ownership",
             Self::Lease => "lease",
+            Self::Lineage => "lineage",
+            Self::OlderCopy => "older-copy",
+            Self::SessionsEnd => "sessions-end",
         }
     }
 }

@@ -27,7 +27,7 @@ pub struct Row {
 impl Row {
     fn from_figures(text: &str, date: &str) -> Option<Self> {
         let figures: serde_json::Value = serde_json::from_str(text).ok()?;
-        let tried = if figures["full"].as_bool()? { "all" } else { "a sample" };
+        let tried = figures["tried"].as_str()?;
         Some(Self {
             kind: figures["kind"].as_str()?.to_owned(),
             servers: figures["servers"].as_str()?.to_owned(),
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn figures_are_read() {
-        let text = r#"{"kind":"a kill","servers":"A","cases":7,"violations":[],"full":false}"#;
+        let text = r#"{"kind":"a kill","servers":"A","cases":7,"violations":[],"tried":"a sample"}"#;
         assert_eq!(Row::from_figures(text, "now"), Some(row("a kill", "A", "a sample, now")));
         assert_eq!(Row::from_figures("{}", "now"), None);
     }

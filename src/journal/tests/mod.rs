@@ -9,3 +9,5 @@ mod repair;
 mod samples;
 mod schedules;
 mod torture;
+#[cfg(feature = "torture")]
+mod watchers;

@@ -1,15 +1,16 @@
 //! Sessions: their names, their pool, and the ways in which they end.
 //!
 //! A session goes back to the pool only when the end of its branch was answered positively; everything else closes
-//! it. It is never reset: after COM_RESET_CONNECTION on a prepared branch MariaDB answers *OK* to XA COMMIT and has
-//! committed nothing (D02). So the driver's own pool, which resets, is not used, and what the application sets by
-//! `SET SESSION` stays with the session; its database and its lock timeout are set anew at each begin.
+//! it. The driver's own pool is not used: it resets whatever it is given, and after COM_RESET_CONNECTION on a prepared
+//! branch MariaDB answers *OK* to XA COMMIT and has committed nothing (D02). Here a session is reset only behind its
+//! branch's end, and only where its user may have left something (`leftovers.rs`).
 //!
 //! A session's **name** is a lock of the server (`GET_LOCK`) that it holds for life. Recovery finds by it who holds a
 //! branch; connection ids begin anew when the server restarts.
 
 use super::control::{Control, kill_and_wait};
 use super::error::{MyError, explain};
+use super::leftovers::{Cleaning, Fresh, Leaves};
 use super::sql::{Question, Sql};
 use super::wire::{Failure, Wire, ask};
 use crate::error::{Error, ErrorKind, Result};
@@ -112,7 +113,12 @@ pub(super) trait AsyncPrepare<T>: Send {
 
 /// A session of the pool.
 pub(super) struct Session {
-    wire: Wire,
+    /// Away while it is cleaned.
+    wire: Option<Wire>,
+    cleaning: Option<Cleaning>,
+    fresh: Fresh,
+    /// Its last user may have left what statements can undo.
+    is_worn: bool,
     slot: Slot,
     used: bool,
 }
@@ -131,8 +137,8 @@ pub(super) struct Sessions {
 /// Names a new session by the first slot whose lock is free, and checks whom it is talking to.
 struct Naming<'a>(&'a Sessions);
 
-impl AsyncPrepare<Slot> for Naming<'_> {
-    async fn run(self, wire: &mut Wire) -> Result<Slot> {
+impl AsyncPrepare<(Slot, Fresh)> for Naming<'_> {
+    async fn run(self, wire: &mut Wire) -> Result<(Slot, Fresh)> {
         let Sessions { connector, lineage, slots, .. } = self.0;
         // A closing or half-open session may hold the lock of a slot that was given back: the next one serves. When
         // there is no next one, the first of them has had its time.
@@ -146,10 +152,11 @@ impl AsyncPrepare<Slot> for Naming<'_> {
                 },
             };
             let (taken, version) = self.try_name(wire, &slot, Duration::ZERO).await?;
-            connector.learn(&version);
+            let product = connector.learn(&version);
             if taken {
                 connector.check_lineage(wire.conn(), *lineage).await?;
-                return Ok(slot);
+                let fresh = self.fresh(wire, &slot, product).await?;
+                return Ok((slot, fresh));
             }
             held.push_back(slot);
         }
@@ -170,6 +177,16 @@ impl Naming<'_> {
         Ok((taken == Some(1), version))
     }
 
+    /// Remembers what a new session is like.
+    async fn fresh(&self, wire: &mut Wire, slot: &Slot, product: Product) -> Result<Fresh> {
+        let connector = &self.0.connector;
+        let restoring = wire.conn().query_first::<String, _>(Sql::restoring(product)).await;
+        let restoring =
+            restoring.map_err(|error| explain(connector.name, "cannot read the session's settings", error))?;
+        let restoring = restoring.ok_or_else(|| connector.unavailable("the session shows no settings"))?;
+        Ok(Fresh { name: self.name(slot), restoring })
+    }
+
     /// Waits a moment for what remains of an old session, then ends it: nobody works on it any more.
     async fn free(&self, wire: &mut Wire, slot: Slot) -> Result<Slot> {
         let (taken, _) = self.try_name(wire, &slot, Duration::from_secs(1)).await?;
@@ -186,12 +203,16 @@ impl Manager for Sessions {
     type Error = Error;
 
     async fn create(&self) -> Result<Session> {
-        let (wire, slot) = self.connector.connect(Naming(self)).await?;
-        Ok(Session { wire, slot, used: false })
+        let (wire, (slot, fresh)) = self.connector.connect(Naming(self)).await?;
+        Ok(Session { wire: Some(wire), cleaning: None, fresh, is_worn: false, slot, used: false })
     }
 
     async fn recycle(&self, session: &mut Session, _: &Metrics) -> RecycleResult<Error> {
-        if session.wire.is_broken() {
+        if let Some(cleaning) = &mut session.cleaning {
+            session.wire = cleaning.cleaned().await;
+            session.cleaning = None;
+        }
+        if session.wire.as_ref().is_none_or(Wire::is_broken) {
             return Err(RecycleError::message("the connection was lost while idle"));
         }
         session.used = true;
@@ -212,7 +233,8 @@ impl Lease {
     }
 
     pub(super) fn wire(&mut self) -> &mut Wire {
-        &mut self.0.as_mut().expect("only release and drop take it, and each ends the lease").wire
+        let session = self.0.as_mut().expect("only release and drop take it, and each ends the lease");
+        session.wire.as_mut().expect("what is being cleaned is lent to nobody")
     }
 
     /// Whether the session comes from the pool: its connection may have died there.
@@ -227,15 +249,27 @@ impl Lease {
         ask(self.wire().conn(), question).await
     }
 
+    /// What its next question begins with, where its last user may have left what statements can undo.
+    pub(super) fn anew(&mut self) -> Option<Question> {
+        let session = self.0.as_mut()?;
+        std::mem::take(&mut session.is_worn).then(|| session.fresh.question())
+    }
+
     /// Gives the session back: the end of its branch was answered positively.
-    pub(super) fn release(mut self) {
-        drop(self.0.take());
+    pub(super) fn release(mut self, leaves: Leaves) {
+        let Some(mut session) = self.0.take() else { return };
+        session.is_worn |= leaves == Leaves::Unseen;
+        if leaves != Leaves::Something {
+            return;
+        }
+        let (Some(wire), Some(pool)) = (session.wire.take(), Object::pool(&session)) else { return };
+        session.cleaning = Cleaning::start(wire, session.fresh.clone(), &pool.manager().connector);
     }
 
     /// Closes the session without disturbing what it does: a commit in progress is better finished than killed.
     pub(super) fn close(mut self) {
         if let Some(object) = self.0.take() {
-            Object::take(object).wire.sever();
+            Object::take(object).wire.map(Wire::sever);
         }
     }
 }
@@ -247,8 +281,8 @@ impl Drop for Lease {
         let Some(object) = self.0.take() else { return };
         let pool = Object::pool(&object);
         let Session { wire, slot, .. } = Object::take(object);
-        let is_torn = wire.is_broken();
-        wire.sever();
+        let is_torn = wire.as_ref().is_none_or(Wire::is_broken);
+        wire.map(Wire::sever);
         // Without a runtime the closed socket has to do: the server sees it when its statement ends.
         let (true, Some(pool), Ok(runtime)) = (is_torn, pool, tokio::runtime::Handle::try_current()) else { return };
         runtime.spawn(async move {
