@@ -311,8 +311,8 @@ each_pair! {
     /// killed in the middle.
     async fn pruned_rows_are_not_missed(other) {
         let world = World::new(other).await;
-        let program = env!("CARGO_BIN_EXE_application");
-        let mut application = Application::start(program, &world.builder(""), 0, 4, 0);
+        let program = env!("CARGO_BIN_EXE_test-application");
+        let mut application = Application::load(program, &world.builder(""), 0, 4, 0).await;
         let committed = |application: &Application| {
             let said = application.transactions();
             said.into_iter().filter(|(_, one)| one.answer == Some(Outcome::Committed)).map(|(key, one)| (key, one.id)).collect::<Vec<_>>()
@@ -326,7 +326,7 @@ each_pair! {
         for side in world.sides() {
             eventually("rows go", async || rows(side).await * 2 < committed(&application).len()).await;
         }
-        application.kill();
+        application.kill().await;
         let said = committed(&application);
         for side in world.sides() {
             side.sessions_are_gone().await;

@@ -95,8 +95,10 @@ impl Writer {
         let header = snapshot.header;
         let length = Self::length_for(segment_bytes, header.snapshot_end, 0);
         let spare = make_spare(&*storage, temporary_name(header.sequence), length)?;
+        torture::pass_blocking(Point::Step(Step::SegmentMade));
         let durably = old.is_empty() || torture::is_on(Safeguard::DurableBeforeActing);
         let file = publish(&*storage, spare, header.sequence, &snapshot.bytes, durably)?;
+        torture::pass_blocking(Point::Step(Step::SegmentPublished));
         Ok(Self {
             storage,
             segment_bytes,
@@ -148,7 +150,9 @@ impl Writer {
         let start = self.buffer.len();
         let offset = self.offset + start as u64;
         let length = encode(&mut self.buffer, self.binding, offset, self.synced, content);
-        if offset + (length + NEXT_LENGTH) as u64 > self.length {
+        // A mark finds room behind every other entry: a journal that was closed leaves nothing in doubt.
+        let kept = if matches!(content, Content::Mark) { NEXT_LENGTH } else { MARK_LENGTH + NEXT_LENGTH };
+        if offset + (length + kept) as u64 > self.length {
             self.buffer.truncate(start);
             return Err(length);
         }
@@ -196,11 +200,8 @@ impl Writer {
         if self.synced < self.offset || self.synced == self.header.snapshot_end {
             return Ok(());
         }
-        match self.put(Content::Mark) {
-            Ok(()) => self.write(),
-            // The next segment's header will tell.
-            Err(_) => Ok(()),
-        }
+        self.put(Content::Mark).expect("room was kept for it");
+        self.write()
     }
 
     /// Whether less than half of the segment is left and the next is not prepared.

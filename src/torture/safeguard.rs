@@ -27,12 +27,16 @@ pub enum Safeguard {
     DurableBeforeActing,
     /// A branch is finished on the connection that prepared it, or that connection is closed.
     SameConnection,
+    /// MariaDB's word from outside counts together with what the witness says.
+    Proof,
     /// The formatID of XA ids is the highest there is.
     FormatId,
     /// A branch is ours by a full parse and an opening of this journal.
     Ownership,
-    /// Decisions are made under the lease alone.
+    /// One program at a time decides and settles in a node's name.
     Lease,
+    /// What was prepared under a lease is decided under the same one.
+    UnderLease,
     /// A server is taken for the one that is known by its name when its data is.
     Lineage,
     /// Nothing is settled by an older copy of the journal.
@@ -43,7 +47,7 @@ pub enum Safeguard {
 
 impl Safeguard {
     /// Each.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Guard,
         Self::Nonce,
         Self::Torn,
@@ -54,9 +58,11 @@ impl Safeguard {
         Self::DirectorySync,
         Self::DurableBeforeActing,
         Self::SameConnection,
+        Self::Proof,
         Self::FormatId,
         Self::Ownership,
         Self::Lease,
+        Self::UnderLease,
         Self::Lineage,
         Self::OlderCopy,
         Self::SessionsEnd,
@@ -75,9 +81,11 @@ impl Safeguard {
             Self::DirectorySync => "directory-sync",
             Self::DurableBeforeActing => "durable-before-acting",
             Self::SameConnection => "same-connection",
+            Self::Proof => "proof",
             Self::FormatId => "format-id",
             Self::Ownership => "ownership",
             Self::Lease => "lease",
+            Self::UnderLease => "under-lease",
             Self::Lineage => "lineage",
             Self::OlderCopy => "older-copy",
             Self::SessionsEnd => "sessions-end",

@@ -10,8 +10,12 @@
 //! | `drop SQL` | begins to run it on `orders` | |
 //! | `now` | drops that call | `dropped` |
 //! | `xid` | | `xid X'..',X'..',N` of its branch on `orders` |
-//! | `commit` | commits it | `told OUTCOME` |
-//! | `recover` | makes passes until nothing is left to be done | `recovered complete`, `damaged`, or `refused CAUSE` |
+//! | `commit` | commits it, in the background | `told OUTCOME` |
+//! | `freeze POINT AT` | stops there who passes that point next | `armed` |
+//! | `frozen` | waits until somebody stands there | `frozen` |
+//! | `open` | lets it go on | |
+//! | `pass` | makes one pass | `recovered complete`, `recovered damaged`, `recovered some`, or `refused CAUSE` |
+//! | `recover` | makes passes as long as they recover some | as the last one |
 //! | `outcome ID` | asks for it | `outcome OUTCOME` |
 //! | (end of input) | closes all | |
 
@@ -47,6 +51,7 @@ async fn bridge(config: Config) -> handfast::Result<()> {
     say("open");
     let mut told = BufReader::new(tokio::io::stdin()).lines();
     let mut begun: Option<Transaction> = None;
+    let mut stop = Stopping::default();
     while let Some(line) = told.next_line().await.expect("standard input can be read") {
         let (what, rest) = line.split_once(' ').unwrap_or((&line, ""));
         match what {
@@ -56,9 +61,14 @@ async fn bridge(config: Config) -> handfast::Result<()> {
                 begun = Some(tx);
             }
             "commit" => {
-                let outcome = begun.take().expect("begun").commit().await;
-                say(&format!("told {:?}", outcome.map_or_else(|error| error.outcome(), |_| Outcome::Committed)));
+                let tx = begun.take().expect("begun");
+                tokio::spawn(async move {
+                    let outcome = tx.commit().await.map_or_else(|error| error.outcome(), |_| Outcome::Committed);
+                    say(&format!("told {outcome:?}"));
+                });
             }
+            "freeze" | "frozen" => say(stop.does(what, rest).await),
+            "open" => stop.end(),
             "drop" => {
                 let tx = begun.as_ref().expect("begun");
                 tokio::select! {
@@ -76,6 +86,42 @@ async fn bridge(config: Config) -> handfast::Result<()> {
     }
     drop(begun);
     bridge.close().await
+}
+
+/// Where somebody is stopped.
+#[derive(Default)]
+struct Stopping {
+    #[cfg(feature = "torture")]
+    gate: Option<std::sync::Arc<handfast::torture::Gate>>,
+}
+
+impl Stopping {
+    #[cfg(feature = "torture")]
+    async fn does(&mut self, what: &str, rest: &str) -> &'static str {
+        use handfast::torture::{Action, Stop, arm};
+        match (what, &self.gate) {
+            ("frozen", Some(gate)) => {
+                gate.reached().await;
+                "frozen"
+            }
+            _ => {
+                let (point, at) = rest.split_once(' ').expect("a point and a participant");
+                let (point, at) = (point.parse().expect("a point"), at.parse().expect("a participant"));
+                self.gate = Some(arm(Stop { point, at: Some(at), nth: 1, action: Action::Freeze }));
+                "armed"
+            }
+        }
+    }
+
+    fn end(&self) {
+        #[cfg(feature = "torture")]
+        self.gate.as_ref().expect("somebody stands there").open();
+    }
+
+    #[cfg(not(feature = "torture"))]
+    async fn does(&mut self, what: &str, _: &str) -> &'static str {
+        panic!("{what}: the feature `torture` is not there");
+    }
 }
 
 async fn work(tx: &Transaction, what: &str, sql: &str) -> handfast::Result<String> {
@@ -108,6 +154,7 @@ async fn resolver(config: Config) -> handfast::Result<()> {
             Some(("outcome", id)) => {
                 say(&format!("outcome {:?}", resolver.outcome(id.parse().expect("an id")).await?));
             }
+            _ if line == "pass" => say(&pass(&resolver).await),
             _ if line == "recover" => say(&recover(&resolver).await),
             _ => panic!("what is {line:?}?"),
         }
@@ -116,21 +163,25 @@ async fn resolver(config: Config) -> handfast::Result<()> {
 }
 
 async fn recover(resolver: &Resolver) -> String {
-    let deadline = Instant::now() + PATIENCE / 2;
+    let deadline = Instant::now() + PATIENCE;
     loop {
-        let pass = resolver.sweep(&|_| {}).await;
-        if let Some(refused) = pass.refused {
-            return format!("refused {}", refused.chain());
-        }
-        if pass.left.transactions.iter().any(|one| one.outcome == Outcome::Damaged) {
-            return "recovered damaged".into();
-        }
-        if pass.is_complete() {
-            return "recovered complete".into();
-        }
-        if Instant::now() > deadline {
-            return format!("recovered nothing: {:?} {:?}", pass.left.unscanned, pass.unsettled);
+        let said = pass(resolver).await;
+        if said != SOME || Instant::now() > deadline {
+            return said;
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// A pass that leaves something to the next one.
+const SOME: &str = "recovered some";
+
+async fn pass(resolver: &Resolver) -> String {
+    let pass = resolver.sweep(&|_| {}).await;
+    match &pass.refused {
+        Some(refused) => format!("refused {}", refused.chain()),
+        None if pass.left.transactions.iter().any(|one| one.outcome == Outcome::Damaged) => "recovered damaged".into(),
+        None if pass.is_complete() => "recovered complete".into(),
+        None => SOME.into(),
     }
 }

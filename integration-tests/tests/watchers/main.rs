@@ -23,6 +23,7 @@ type Scenario = fn(Flavor, Off) -> LocalBoxFuture<'static, Result<(), Violation>
 
 /// What is switched off, and the servers on which it is missed.
 struct Case {
+    name: &'static str,
     off: Off,
     on: &'static [Flavor],
     scenario: Scenario,
@@ -31,6 +32,7 @@ struct Case {
 macro_rules! cases {
     ($($(#[$why:meta])* $name:ident: [$($off:ident),+] on $on:expr,)+) => {
         &[$($(#[$why])* Case {
+            name: stringify!($name),
             off: &[$(Safeguard::$off),+],
             on: &$on,
             scenario: |flavor, off| Box::pin(scenarios::$name(flavor, off)),
@@ -43,7 +45,9 @@ const XA: [Flavor; 2] = [MariaDb, MySql];
 
 const CASES: &[Case] = cases! {
     guard: [Guard] on ALL,
+    guard_alone: [Guard] on ALL,
     nonce: [Nonce] on ALL,
+    nonce_alone: [Nonce] on ALL,
     // Each is the other's second line: one of them is enough. PostgreSQL's driver reads what was left over by itself.
     torn: [Torn, Nonce] on XA,
     witness: [Witness] on ALL,
@@ -51,14 +55,18 @@ const CASES: &[Case] = cases! {
     settled: [Settled] on ALL,
     // The others let any session finish a branch, and a reset leaves it alone.
     same_connection: [SameConnection] on [MariaDb],
+    // MySQL does not lie.
+    proof: [Proof] on [MariaDb],
     // Bug 120125 is MySQL's.
     format_id: [FormatId] on [MySql],
     ownership: [Ownership] on ALL,
     // Both databases of a pair are without it at once.
     lease: [Lease] on XA,
+    under_lease: [UnderLease] on XA,
     // Any database of a MySQL or MariaDB server lists and finishes the branches of all.
     lineage: [Lineage] on [Postgres],
     older_copy: [OlderCopy] on ALL,
+    older_opening: [OlderCopy] on ALL,
     sessions_end: [SessionsEnd] on ALL,
 };
 
@@ -79,16 +87,16 @@ each_server! {
         let cases = CASES.iter().filter(|case| case.on.contains(&flavor));
         let played = cases.flat_map(|case| case.ways().into_iter().map(move |way| (case, way)));
         let played = played.map(|(case, (off, holds))| async move {
-            let name = format!("{} of {}", names(off), names(case.off));
+            let name = format!("{} without {}", case.name, if off.is_empty() { "nothing".into() } else { names(off) });
             (name, holds, (case.scenario)(flavor, off).await)
         });
         let mut played = stream::iter(played).buffer_unordered(AT_ONCE);
         while let Some((name, holds, result)) = played.next().await {
             match (holds, result) {
-                (true, held) => tally.case(format!("without {name}"), held),
-                (false, Ok(())) => tally.case(format!("without {name}"), Err("nobody misses it")),
+                (true, held) => tally.case(name, held),
+                (false, Ok(())) => tally.case(name, Err("nobody misses it")),
                 (false, Err(violation)) => {
-                    println!("without {name}: {violation}");
+                    println!("{name}: {violation}");
                     tally.cases(1);
                 }
             }

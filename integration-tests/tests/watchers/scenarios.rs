@@ -1,9 +1,11 @@
 //! One scenario for each safeguard: it holds with all of them on, and is violated with that one off.
 
-use crate::child::Off;
+use crate::child::{Off, Watched};
 use crate::stage::{Stage, Violation, copy_of};
 use handfast::Outcome;
 use handfast::id::Incarnation;
+use handfast::mysql_async::prelude::Queryable;
+use integration_tests::conformance::mysql::connect;
 use integration_tests::servers::{self, Flavor};
 use integration_tests::world::{Home, LEDGER, ORDERS, World, eventually};
 
@@ -16,6 +18,23 @@ pub async fn guard(flavor: Flavor, off: Off) -> Held {
     let stage = Stage::new(flavor).await;
     let mut application = stage.bridge(off).await;
     application.begin(1, &BOTH).await;
+    begin_another(flavor, &mut application).await;
+    let told = application.commit().await;
+    stage.rests().await;
+    damaged_or(told, stage.agrees(1, told).await)
+}
+
+/// The same of a single writer.
+pub async fn guard_alone(flavor: Flavor, off: Off) -> Held {
+    let stage = Stage::new(flavor).await;
+    let mut application = stage.bridge(off).await;
+    application.begin(1, &[stage.side().name]).await;
+    begin_another(flavor, &mut application).await;
+    let told = application.commit().await;
+    damaged_or(told, stage.agrees_alone(1, told).await)
+}
+
+async fn begin_another(flavor: Flavor, application: &mut Watched) {
     if flavor == Flavor::Postgres {
         assert_eq!(application.ask("ledger ROLLBACK; BEGIN").await, "ok");
     } else {
@@ -23,9 +42,6 @@ pub async fn guard(flavor: Flavor, off: Off) -> Held {
         let xid = xid.strip_prefix("xid ").unwrap();
         assert_eq!(application.ask(&format!("orders XA ROLLBACK {xid}; XA START {xid}")).await, "ok");
     }
-    let told = application.commit().await;
-    stage.rests().await;
-    damaged_or(told, stage.agrees(1, told).await)
 }
 
 /// Where somebody has broken a promise, it is told that one is broken, or nothing is.
@@ -46,6 +62,21 @@ pub async fn nonce(flavor: Flavor, off: Off) -> Held {
     rule.fired().await;
     stage.rests().await;
     stage.agrees(2, told).await
+}
+
+/// The same of a single writer's commit.
+pub async fn nonce_alone(flavor: Flavor, off: Off) -> Held {
+    let stage = Stage::new(flavor).await;
+    let rule = stage.side().proxy.on(stage.side().words().one_phase).replay();
+    let mut application = stage.bridge(off).await;
+    application.begin(1, &[stage.side().name]).await;
+    assert_eq!(application.commit().await, Outcome::Committed);
+    let id = application.begin(2, &[stage.side().name]).await;
+    application.commit().await;
+    rule.fired().await;
+    application.close().await;
+    let told = stage.resolver(off).await.outcome(id).await;
+    stage.agrees_alone(2, told).await
 }
 
 /// The application drops a call, whose answer looks like that of a prepare; the prepare meets a fence.
@@ -140,6 +171,39 @@ pub async fn same_connection(flavor: Flavor, off: Off) -> Held {
     stage.agrees(1, told).await
 }
 
+/// A decided branch is prepared on a session that somebody else's pool has reset.
+pub async fn proof(flavor: Flavor, off: Off) -> Held {
+    let stage = Stage::new(flavor).await;
+    let side = stage.side();
+    let rule = side.proxy.on(side.words().commit).hold();
+    let mut application = stage.bridge(off).await;
+    let id = application.begin(1, &BOTH).await;
+    application.tell("commit").await;
+    rule.fired().await;
+    stage.can_be_read(stage.other(), 1).await;
+    application.kill().await;
+    side.proxy.sever();
+    side.sessions_are_gone().await;
+    let [branch] = side.prepared_ids().await[..] else { panic!("one is prepared") };
+    side.roll_back_by_hand().await;
+
+    let mut session = connect(&side.server.url(&side.database)).await;
+    let (incarnation, sequence, xid) = (id.incarnation.to_sql(), id.sequence, branch.xid_sql());
+    for statement in [
+        format!("XA START {xid}"),
+        "INSERT INTO t VALUES (1, 1)".into(),
+        format!("INSERT INTO handfast_witness VALUES ({incarnation}, {sequence}, 1, 'decided')"),
+        format!("XA END {xid}"),
+        format!("XA PREPARE {xid}"),
+    ] {
+        session.query_drop(statement).await.unwrap();
+    }
+    session.reset().await.unwrap();
+    let said = stage.resolver(off).await.ask("pass").await;
+    let is_told_too_early = said == "recovered complete" && !side.has(1).await;
+    if is_told_too_early { Err("recovery is complete, and it is not there".into()) } else { Ok(()) }
+}
+
 /// Another program of the same server uses a higher formatID, and the server crashes between the phases.
 pub async fn format_id(flavor: Flavor, off: Off) -> Held {
     let server = servers::start_with(flavor, servers::options().with_binlog()).await;
@@ -210,6 +274,31 @@ pub async fn lease(flavor: Flavor, off: Off) -> Held {
     stage.agrees(1, told).await
 }
 
+/// The lease is lost between the last vote and the decision, and a copy of the journal settles what is prepared.
+pub async fn under_lease(flavor: Flavor, off: Off) -> Held {
+    let stage = Stage::new(flavor).await;
+    let mut application = stage.bridge_with("[recovery]\nlease_interval = \"100ms\"\n", off).await;
+    application.begin(1, &BOTH).await;
+    assert_eq!(application.ask("freeze prepare.answered ledger").await, "armed");
+    application.tell("commit").await;
+    assert_eq!(application.ask("frozen").await, "frozen");
+    for side in stage.world.sides() {
+        eventually("it is prepared", async || side.prepared().await.len() == 1).await;
+    }
+    let copy = copy_of(stage.world.journal.path());
+    stage.take_the_lease_away().await;
+    let mut direct = stage.world.builder_at(copy.path(), "").toml();
+    for side in stage.world.sides() {
+        direct = direct.replace(&side.proxy.url(&side.database), &side.server.url(&side.database));
+    }
+    let mut resolver = stage.resolver_with(&direct, &[]).await;
+    eventually("the copy has recovered", async || resolver.ask("recover").await == "recovered complete").await;
+    resolver.close().await;
+    application.tell("open").await;
+    let told = application.told().await;
+    stage.agrees(1, told).await
+}
+
 /// The participant's name leads to another database for a while.
 pub async fn lineage(flavor: Flavor, off: Off) -> Held {
     let stage = Stage::new(flavor).await;
@@ -228,7 +317,7 @@ pub async fn lineage(flavor: Flavor, off: Off) -> Held {
     let (right, wrong) = (&stage.side().database, &elsewhere.side().database);
     let wrong = there.toml().replace(&stage.side().proxy.url(right), &elsewhere.side().proxy.url(wrong));
     let mut resolver = stage.resolver_with(&wrong, off).await;
-    resolver.ask("recover").await;
+    resolver.ask("pass").await;
     resolver.close().await;
     let mut resolver = stage.resolver(off).await;
     resolver.ask("recover").await;
@@ -253,6 +342,29 @@ pub async fn older_copy(flavor: Flavor, off: Off) -> Held {
         resolver.ask("recover").await;
         resolver.close().await;
     }
+    let mut resolver = stage.resolver(&[]).await;
+    resolver.ask("recover").await;
+    stage.agrees(1, Outcome::Committed).await
+}
+
+/// The journal is restored from a copy that lacks a whole opening, and the application begins work with it.
+pub async fn older_opening(flavor: Flavor, off: Off) -> Held {
+    let stage = Stage::new(flavor).await;
+    stage.bridge(off).await.close().await;
+    let copy = copy_of(stage.world.journal.path());
+    let rule = stage.side().proxy.on(stage.side().words().commit).hold();
+    let mut application = stage.bridge(off).await;
+    application.begin(1, &BOTH).await;
+    application.tell("commit").await;
+    rule.fired().await;
+    stage.can_be_read(stage.other(), 1).await;
+    application.kill().await;
+    stage.side().proxy.sever();
+    stage.side().sessions_are_gone().await;
+    if let Ok(application) = stage.bridge_at(copy.path(), off).await {
+        application.close().await;
+    }
+    // Whoever was registered since makes the original look old.
     let mut resolver = stage.resolver(&[]).await;
     resolver.ask("recover").await;
     stage.agrees(1, Outcome::Committed).await

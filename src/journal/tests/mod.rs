@@ -4,6 +4,7 @@ mod audit;
 mod disk;
 mod document;
 mod files;
+mod interleavings;
 mod reading;
 mod repair;
 mod samples;

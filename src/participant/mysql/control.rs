@@ -3,7 +3,7 @@
 
 use super::error::{self, MyError, NO_SUCH_THREAD, explain};
 use super::holding::Holding;
-use super::lease::Lease;
+use super::lease::{Lease, give_up};
 use super::letting_go::Freed;
 use super::session::{AsyncPrepare, Connector};
 use super::sql::Sql;
@@ -287,11 +287,14 @@ impl Control {
         }
     }
 
-    /// Closes the connections, and with them the lease is free; a later call opens another, and claims nothing.
+    /// Closes the connections; a later call opens another, and claims nothing. What they hold is given up by word: a server
+    /// that has much to do notices late that a socket was closed, and whoever comes next would be refused.
     pub(super) async fn close(&self) {
         self.claimed.give_up();
-        *self.place.lock().await = None;
-        self.holding.close().await;
+        if let Some(mut link) = self.place.lock().await.take() {
+            give_up(link.wire.conn(), self.limit).await;
+        }
+        self.holding.close(self.limit).await;
     }
 }
 

@@ -1,10 +1,11 @@
 //! The connection that holds the lease, and does nothing else.
 
-use super::lease::Lease;
+use super::lease::{Lease, give_up};
 use super::wire::Wire;
 use crate::error::Result;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as Cell, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 use tokio::sync::Mutex;
 
 /// A connection that has taken the lease, and its number: while that lives here, so does the connection.
@@ -56,9 +57,10 @@ impl Holding {
         self.connection().map(|_| self.taken.load(Ordering::Acquire))
     }
 
-    /// Closes the connection, and with it the lease is free.
-    pub(super) async fn close(&self) {
-        if let Some(link) = self.place.lock().await.take() {
+    /// Gives the lease up and closes the connection.
+    pub(super) async fn close(&self, limit: Duration) {
+        if let Some(mut link) = self.place.lock().await.take() {
+            give_up(link.wire.conn(), limit).await;
             link.wire.sever();
         }
     }

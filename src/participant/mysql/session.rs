@@ -21,7 +21,7 @@ use deadpool::managed::{Manager, Metrics, Object, RecycleError, RecycleResult};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Which of the two products a server is.
@@ -113,7 +113,7 @@ pub(super) trait AsyncPrepare<T>: Send {
 
 /// A session of the pool.
 pub(super) struct Session {
-    /// Away while it is cleaned.
+    /// Away while it is at work, or cleaned.
     wire: Option<Wire>,
     cleaning: Option<Cleaning>,
     fresh: Fresh,
@@ -220,26 +220,72 @@ impl Manager for Sessions {
     }
 }
 
+/// A session's place in the pool, which can be taken back while somebody still holds its connection.
+pub(super) struct Place(Mutex<Option<Object<Sessions>>>);
+
+impl Place {
+    fn take(&self) -> Option<Object<Sessions>> {
+        // What is done under the lock cannot panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Gives up the session of somebody who may never let go of it: it is ended from outside, and the pool is whole.
+    pub(super) fn give_up(&self) {
+        if let Some(object) = self.take() {
+            end(object);
+        }
+    }
+}
+
+/// Ends a session from outside. Until then nobody else goes by its name.
+fn end(object: Object<Sessions>) {
+    let pool = Object::pool(&object);
+    let slot = Object::take(object).slot;
+    // Without a runtime the closed socket has to do: the server sees it when its statement ends.
+    let (Some(pool), Ok(runtime)) = (pool, tokio::runtime::Handle::try_current()) else { return };
+    runtime.spawn(async move {
+        let Sessions { named, control, connector, .. } = pool.manager();
+        let name = SessionName { slot: slot.number, ..*named };
+        if let Err(error) = control.end_session(name).await {
+            tracing::debug!(participant = %connector.name, %error, "a session may still be at its last statement");
+        }
+        drop(slot);
+    });
+}
+
 /// A session in use. Dropped, it is closed; only [`release`](Self::release) gives it back.
-pub(super) struct Lease(Option<Object<Sessions>>);
+pub(super) struct Lease {
+    place: Arc<Place>,
+    /// `None` once it was released or closed.
+    wire: Option<Wire>,
+    slot: u32,
+    is_used: bool,
+    /// What its next question begins with.
+    anew: Option<Question>,
+}
 
 impl Lease {
-    pub(super) fn new(session: Object<Sessions>) -> Self {
-        Self(Some(session))
+    pub(super) fn new(mut session: Object<Sessions>) -> Self {
+        let anew = std::mem::take(&mut session.is_worn).then(|| session.fresh.question());
+        let (wire, slot, is_used) = (session.wire.take(), session.slot.number, session.used);
+        Self { place: Arc::new(Place(Mutex::new(Some(session)))), wire, slot, is_used, anew }
+    }
+
+    pub(super) fn place(&self) -> Arc<Place> {
+        self.place.clone()
     }
 
     pub(super) fn slot(&self) -> u32 {
-        self.0.as_ref().expect("only release and drop take it, and each ends the lease").slot.number
+        self.slot
     }
 
     pub(super) fn wire(&mut self) -> &mut Wire {
-        let session = self.0.as_mut().expect("only release and drop take it, and each ends the lease");
-        session.wire.as_mut().expect("what is being cleaned is lent to nobody")
+        self.wire.as_mut().expect("only release, close and drop take it, and each ends the lease")
     }
 
     /// Whether the session comes from the pool: its connection may have died there.
     pub(super) fn is_used(&self) -> bool {
-        self.0.as_ref().is_some_and(|object| object.used)
+        self.is_used
     }
 
     pub(super) async fn ask(&mut self, question: &Question) -> Result<(), Failure> {
@@ -249,28 +295,26 @@ impl Lease {
         ask(self.wire().conn(), question).await
     }
 
-    /// What its next question begins with, where its last user may have left what statements can undo.
+    /// What its first question begins with, where its last user may have left what statements can undo.
     pub(super) fn anew(&mut self) -> Option<Question> {
-        let session = self.0.as_mut()?;
-        std::mem::take(&mut session.is_worn).then(|| session.fresh.question())
+        self.anew.take()
     }
 
     /// Gives the session back: the end of its branch was answered positively.
     pub(super) fn release(mut self, leaves: Leaves) {
-        let Some(mut session) = self.0.take() else { return };
-        session.is_worn |= leaves == Leaves::Unseen;
+        let (Some(wire), Some(mut session)) = (self.wire.take(), self.place.take()) else { return };
+        session.is_worn = leaves == Leaves::Unseen;
         if leaves != Leaves::Something {
-            return;
+            session.wire = Some(wire);
+        } else if let Some(pool) = Object::pool(&session) {
+            session.cleaning = Cleaning::start(wire, session.fresh.clone(), &pool.manager().connector);
         }
-        let (Some(wire), Some(pool)) = (session.wire.take(), Object::pool(&session)) else { return };
-        session.cleaning = Cleaning::start(wire, session.fresh.clone(), &pool.manager().connector);
     }
 
     /// Closes the session without disturbing what it does: a commit in progress is better finished than killed.
     pub(super) fn close(mut self) {
-        if let Some(object) = self.0.take() {
-            Object::take(object).wire.map(Wire::sever);
-        }
+        self.wire.take().map(Wire::sever);
+        self.place.take().map(Object::take);
     }
 }
 
@@ -278,21 +322,12 @@ impl Drop for Lease {
     /// Closes the session, and kills it if it may be in a statement: a server that is busy, or waits for a lock, does
     /// not look at its socket.
     fn drop(&mut self) {
-        let Some(object) = self.0.take() else { return };
-        let pool = Object::pool(&object);
-        let Session { wire, slot, .. } = Object::take(object);
-        let is_torn = wire.as_ref().is_none_or(Wire::is_broken);
-        wire.map(Wire::sever);
-        // Without a runtime the closed socket has to do: the server sees it when its statement ends.
-        let (true, Some(pool), Ok(runtime)) = (is_torn, pool, tokio::runtime::Handle::try_current()) else { return };
-        runtime.spawn(async move {
-            let Sessions { named, control, connector, .. } = pool.manager();
-            let name = SessionName { slot: slot.number, ..*named };
-            if let Err(error) = control.end_session(name).await {
-                tracing::debug!(participant = %connector.name, %error, "a session may still be at its last statement");
-            }
-            // Until here nobody else goes by its name.
-            drop(slot);
-        });
+        let Some(wire) = self.wire.take() else { return };
+        let is_torn = wire.is_broken();
+        wire.sever();
+        match self.place.take() {
+            Some(object) if is_torn => end(object),
+            object => drop(object.map(Object::take)),
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::error::{PgError, explain, is_refusal};
 use super::holding::Holding;
-use super::lease::Lease;
+use super::lease::{Lease, give_up};
 use super::session::{Connector, Link};
 use super::sql::Sql;
 use crate::error::Result;
@@ -161,10 +161,13 @@ impl Control {
         Ok(link)
     }
 
-    /// Closes the connections, and with them the lease is free; a later call opens another, and claims nothing.
+    /// Closes the connections; a later call opens another, and claims nothing. What they hold is given up by word: a server
+    /// that has much to do notices late that a socket was closed, and whoever comes next would be refused.
     pub(super) async fn close(&self) {
         self.claimed.give_up();
-        *self.place.lock().await = None;
-        self.holding.close().await;
+        if let Some(work) = self.place.lock().await.take() {
+            give_up(&work.link.client, self.limit).await;
+        }
+        self.holding.close(self.limit).await;
     }
 }

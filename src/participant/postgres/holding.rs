@@ -1,10 +1,11 @@
 //! The connection that holds the lease, and does nothing else.
 
-use super::lease::Lease;
+use super::lease::{Lease, give_up};
 use super::session::Link;
 use crate::error::Result;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as Cell, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio_postgres::Client;
 
@@ -48,9 +49,11 @@ impl Holding {
         self.process().map(|_| self.taken.load(Ordering::Acquire))
     }
 
-    /// Closes the connection, and with it the lease is free.
-    pub(super) async fn close(&self) {
-        *self.place.lock().await = None;
+    /// Gives the lease up and closes the connection.
+    pub(super) async fn close(&self, limit: Duration) {
+        if let Some(link) = self.place.lock().await.take() {
+            give_up(&link.client, limit).await;
+        }
     }
 
     /// That process does not hold the lease any more.

@@ -74,9 +74,6 @@ impl Lease<'_> {
 
     /// Takes a lock for this session, from an earlier session of the same incarnation if need be.
     async fn lock(&self, client: &Client, duty: Duty) -> Result<()> {
-        if !torture::is_on(Safeguard::Lease) {
-            return Ok(());
-        }
         let failed = |error| self.failed(error);
         let mut rival = None;
         for _ in 0..ATTEMPTS {
@@ -104,9 +101,6 @@ impl Lease<'_> {
 
     /// Waits until no other program's resolver is at work. None begins, as long as this session has the lease.
     async fn await_others(&self, client: &Client) -> Result<()> {
-        if !torture::is_on(Safeguard::Lease) {
-            return Ok(());
-        }
         let failed = |error| self.failed(error);
         let mut rival = None;
         for _ in 0..ATTEMPTS {
@@ -128,6 +122,9 @@ impl Lease<'_> {
     }
 
     async fn try_lock(&self, client: &Client, duty: Duty) -> Result<bool, PgError> {
+        if !torture::is_on(Safeguard::Lease) {
+            return Ok(true);
+        }
         client.query_typed_one(&Sql::try_lock(self.key(duty)), &[]).await?.try_get(0)
     }
 
@@ -176,4 +173,9 @@ impl Lease<'_> {
         };
         Holder { incarnation, from: holder.address, registered: newest.await }
     }
+}
+
+/// Frees every lock of a session that is about to be closed, as far as that can be said in time.
+pub(super) async fn give_up(client: &Client, limit: Duration) {
+    let _ = tokio::time::timeout(limit, client.batch_execute("SELECT pg_catalog.pg_advisory_unlock_all()")).await;
 }
