@@ -14,7 +14,15 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 /// Every kind of fault that tests count, in words for the page. Each has to be on it: `scripts/torture NAME..` puts it there.
-pub const KINDS: &[&str] = &[WATCHED, SOAK];
+pub const KINDS: &[&str] = &[
+    "a future of the application is dropped",
+    "a transaction leaves its session in disorder",
+    "every schedule of a small world",
+    "sessions die while idle",
+    "the application misbehaves",
+    SOAK,
+    WATCHED,
+];
 
 /// What the watchers of the watchers count.
 pub const WATCHED: &str = "a safeguard is switched off, and the tests notice";

@@ -53,7 +53,7 @@ impl Row {
     /// What it replaces: the same fault on the same servers, whatever their last patch.
     fn place(&self) -> (&str, String) {
         let series = |word: &str| match word.rsplit_once('.') {
-            Some((series, patch)) if patch.parse::<u32>().is_ok() => series.to_owned(),
+            Some((series, patch)) if patch.trim_end_matches(':').parse::<u32>().is_ok() => series.to_owned(),
             _ => word.to_owned(),
         };
         (&self.kind, self.servers.split(' ').map(series).collect::<Vec<_>>().join(" "))
@@ -121,12 +121,13 @@ mod tests {
     fn a_run_replaces_its_own_rows_and_keeps_the_others() {
         let old = [
             row(KINDS[0], "A 15.18 + B 10.11.19", "all, then"),
+            row(KINDS[0], "A 15.18 + B 10.11.19: slowly", "all, then"),
             row(KINDS[0], "A 18.1 + B 11.8.9", "all, then"),
             row("a ghost", "A 15.18 + B 10.11.19", "all, then"),
         ];
         let new = row(KINDS[0], "A 15.19 + B 10.11.19", "a sample, now");
         let page = renewed(&page(&old), vec![new.clone()]);
-        assert_eq!(rows(&page), Some(vec![new, old[1].clone()]));
+        assert_eq!(rows(&page), Some(vec![old[1].clone(), new, old[2].clone()]));
         assert!(page.starts_with("before\n") && page.ends_with("after\n"));
     }
 
