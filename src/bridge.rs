@@ -11,11 +11,13 @@ use crate::config::Config;
 use crate::engine::{Engine, Refusal, jittered, told};
 use crate::error::{ErrorKind, Result};
 use crate::id::TransactionId;
-use crate::participant::{self, Participant};
+use crate::participant::{self, BoxFuture, Participant};
 use crate::protocol::Outcome;
 use crate::resolver::{Pass, Resolver, Status};
 use crate::transaction::{Options, Transaction};
+use futures_util::FutureExt;
 use futures_util::future::join_all;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -39,6 +41,14 @@ struct Background(Mutex<Vec<JoinHandle<()>>>);
 impl Drop for Background {
     fn drop(&mut self) {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..).for_each(|task| task.abort());
+    }
+}
+
+/// Does something that never ends. A bug that it meets must not end it for good, no more than the resolver's passes.
+async fn for_ever(engine: Arc<Engine>, what: &'static str, work: fn(&Engine) -> BoxFuture<'_, ()>) {
+    while AssertUnwindSafe(work(&engine)).catch_unwind().await.is_err() {
+        tracing::error!("{what} has met a bug; it begins anew");
+        tokio::time::sleep(jittered(engine.recovery.lease_interval)).await;
     }
 }
 
@@ -87,8 +97,8 @@ impl Bridge {
         let (leases, tables) = (engine.clone(), engine.clone());
         let tasks = vec![
             engine.runtime.spawn(resolver.run()),
-            engine.runtime.spawn(async move { leases.keep_leases().await }),
-            engine.runtime.spawn(async move { tables.keep_pruning().await }),
+            engine.runtime.spawn(for_ever(leases, "keeping the leases", |engine| Box::pin(engine.keep_leases()))),
+            engine.runtime.spawn(for_ever(tables, "pruning", |engine| Box::pin(engine.keep_pruning()))),
         ];
         Ok(Self { engine, background: Arc::new(Background(Mutex::new(tasks))) })
     }

@@ -34,7 +34,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, ParticipantName, TransactionId};
 use crate::journal::{self, Journal, Verdict};
 use crate::participant::{self, BoxFuture, Participant};
-use crate::protocol::recovery::{self, Action, Observation, Plan, questions};
+use crate::protocol::recovery::{self, Action, Memory, Observation, Plan, Recalled, questions};
 use crate::protocol::{DamageRecord, Outcome, Record};
 use crate::torture::{self, Point, Step};
 use apply::Hears;
@@ -288,6 +288,13 @@ fn settle(engine: &Engine, plan: &Plan) {
         let recorded = matches!(&transaction.note, Some(Record::Done(_) | Record::OnePhase(_)));
         if ours && settled && (recorded || transaction.outcome == Outcome::RolledBack) {
             engine.live.settle(transaction.id.sequence);
+        }
+    }
+    // Written down before the task that ends it was gone, and so no work for any plan.
+    for (sequence, _) in engine.live.in_doubt() {
+        let recalled = engine.journal.image(|image| Memory::recall(image, engine.id(sequence)));
+        if matches!(recalled, Recalled::Finished | Recalled::OnePhase) {
+            engine.live.settle(sequence);
         }
     }
     // What waits for a person, waits in the journal and on its server.

@@ -188,7 +188,7 @@ impl Application {
     /// When it does not come.
     pub async fn ended(&mut self) -> ExitStatus {
         // Longer than anything takes that it is told to wait for.
-        let status = timeout(PATIENCE * 3, self.child.wait()).await;
+        let status = timeout(PATIENCE * 4, self.child.wait()).await;
         let status = status.unwrap_or_else(|_| panic!("it does not end: {:#?} {}", self.lines(), self.errors()));
         (&mut self.listener).await.expect("listening does not panic");
         status.expect("a child can be waited for")

@@ -17,8 +17,8 @@
 //! # }
 //! ```
 //!
-//! Statements are known by their text alone: a message that executes a statement prepared earlier has none. Every
-//! message is kept, so that a test can count them ([`Proxy::messages`]).
+//! Statements are known by their text alone: a message that executes a statement prepared earlier has none, and is the one
+//! [following](On::following) it. Every message is kept, so that a test can count them ([`Proxy::messages`]).
 
 mod connection;
 mod wire;
@@ -92,6 +92,7 @@ struct Armed {
     place: Place,
     stay_down: bool,
     every: bool,
+    following: bool,
     /// Matches still to be let pass.
     to_skip: AtomicU32,
     fired: watch::Sender<u32>,
@@ -108,6 +109,7 @@ pub struct On {
     nth: u32,
     stay_down: bool,
     every: bool,
+    following: bool,
 }
 
 /// A way to arm a rule, like [`On::cut`]: for tests that try several.
@@ -152,7 +154,8 @@ impl Proxy {
 
     /// Begins a rule: on the next message that contains this text.
     pub fn on(&self, text: &str) -> On {
-        On { shared: self.shared.clone(), text: text.to_owned(), nth: 1, stay_down: false, every: false }
+        let (shared, text) = (self.shared.clone(), text.to_owned());
+        On { shared, text, nth: 1, stay_down: false, every: false, following: false }
     }
 
     /// Closes every connection and takes no new one until [`up`](Self::up): what is held is lost.
@@ -204,6 +207,12 @@ impl On {
     /// Every such message until the rule is [disarmed](Rule::disarm), not only one.
     pub fn every(mut self) -> Self {
         self.every = true;
+        self
+    }
+
+    /// Not that message but the next question on its connection: the one that executes the statement that was prepared.
+    pub fn following(mut self) -> Self {
+        self.following = true;
         self
     }
 
@@ -274,6 +283,7 @@ impl On {
             place,
             stay_down: self.stay_down,
             every: self.every,
+            following: self.following,
             to_skip: AtomicU32::new(self.nth - 1),
             fired: watch::Sender::new(0),
             released: watch::Sender::new(false),
@@ -334,6 +344,12 @@ impl Shared {
 }
 
 impl Armed {
+    /// Whether it waits for the question that the message is a part of, or that comes behind it: the server acts on what
+    /// PostgreSQL calls an extended query when it is told to, at its end.
+    fn waits(&self, is_question: bool) -> bool {
+        self.following || (self.place == Place::After && !is_question)
+    }
+
     fn skips(&self) -> bool {
         // Under the lock of the rules: nobody else counts.
         let left = self.to_skip.load(Ordering::Relaxed);

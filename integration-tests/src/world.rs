@@ -521,9 +521,28 @@ impl Program {
     /// # Panics
     /// When it does not open.
     pub async fn start(config: Config) -> Self {
+        Self::try_start(config).await.unwrap_or_else(|error| panic!("{}", error.chain()))
+    }
+
+    /// Opens a bridge.
+    ///
+    /// # Errors
+    /// What opening says.
+    pub async fn try_start(config: Config) -> Result<Self> {
         let runtime = servers::runtime();
         let opening = runtime.spawn(Bridge::open(config)).await.expect("opening does not panic");
-        Self { bridge: opening.unwrap_or_else(|error| panic!("{}", error.chain())), runtime }
+        match opening {
+            Ok(bridge) => Ok(Self { runtime, bridge }),
+            Err(error) => {
+                stop(runtime).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// A program whose bridge was opened on this runtime.
+    pub fn of(runtime: Runtime, bridge: Bridge) -> Self {
+        Self { runtime, bridge }
     }
 
     /// Runs something on its runtime.
@@ -550,9 +569,17 @@ impl Program {
     pub async fn crash(self) {
         let Self { runtime, bridge } = self;
         drop(bridge);
-        let stopping = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(Duration::from_secs(10)));
-        stopping.await.expect("a runtime stops");
+        stop(runtime).await;
     }
+}
+
+/// Stops a runtime, and all that works on it where it is.
+///
+/// # Panics
+/// When something on it has panicked.
+pub async fn stop(runtime: Runtime) {
+    let stopping = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(Duration::from_secs(10)));
+    stopping.await.expect("a runtime stops");
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::{Engine, Member};
 use crate::error::Result;
 use crate::id::Incarnation;
 use crate::participant::{Participant, Prunable};
-use crate::torture::{self, Request};
+use crate::torture::{self, Request, Safeguard};
 use futures_util::future::join_all;
 use std::time::Duration;
 
@@ -48,7 +48,9 @@ impl Engine {
     pub async fn prune(&self) -> bool {
         let own = self.registration.incarnation;
         let bounds: Vec<_> = self.members.iter().map(|member| (member, self.bound(member))).collect();
-        if let Err(error) = self.journal.flush().await {
+        if torture::is_on(Safeguard::NoteBeforePruning)
+            && let Err(error) = self.journal.flush().await
+        {
             tracing::debug!(error = %error.chain(), "nothing is pruned");
             return false;
         }

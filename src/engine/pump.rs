@@ -248,6 +248,9 @@ impl Pump {
         match output {
             Output::Prepare(id) => self.vote(id, Request::Prepare, |branch| branch.prepare()),
             Output::EndReadOnly(id) => self.vote(id, Request::EndReadOnly, |branch| branch.end_read_only()),
+            Output::CommitAnchor(anchor, _) => {
+                unreachable!("{anchor}: the engine's coordinators decide in the journal")
+            }
             Output::CommitOnePhase(id) => {
                 // Sent, it cannot be called back: its own answer decides, not the clock.
                 self.timer = None;

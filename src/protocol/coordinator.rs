@@ -23,13 +23,14 @@ pub(super) enum Phase {
     Voting,
     /// The decision is with the journal. Nothing can abort any more, nothing may commit yet.
     Deciding,
-    /// The only writer decides, by its own commit.
+    /// A writer decides by its own commit: the only one, or the anchor, for which the others are prepared.
     Alone,
     /// The transaction is committed; phase two is under way or over.
     Committing,
     /// No decision was made and none will be.
     RollingBack,
-    /// The journal failed while the decision was with it. What it kept is known when it is opened again.
+    /// The journal failed while the decision was with it, or the writer that decides gave no answer. What became of the
+    /// decision, recovery finds out.
     Abandoned,
 }
 
@@ -59,6 +60,8 @@ pub struct Coordinator {
     branches: Vec<(Branch, Stage)>,
     acknowledge: Acknowledge,
     payload: Option<Payload>,
+    /// The branch whose commit is the decision, where no journal has it.
+    anchor: Option<BranchId>,
     phase: Phase,
     answer: Option<Outcome>,
     /// How much damage is on its way into the journal.
@@ -85,7 +88,21 @@ impl Coordinator {
         }
         let branches = branches.into_iter().map(|branch| (branch, Stage::Active)).collect();
         let (phase, outputs) = (Phase::Working, VecDeque::new());
-        Self { transaction, branches, acknowledge, payload, phase, answer: None, unremembered: 0, outputs }
+        let (anchor, answer) = (None, None);
+        Self { transaction, branches, acknowledge, payload, anchor, phase, answer, unremembered: 0, outputs }
+    }
+
+    /// The same, with the decision in a row that this branch commits, and not in the journal.
+    ///
+    /// # Panics
+    /// When there is something to decide for several, and this is none of its writers.
+    #[must_use]
+    pub fn anchored(mut self, anchor: BranchId) -> Self {
+        assert_eq!(self.phase, Phase::Working);
+        let writes = self.writers().any(|(branch, _)| branch.id == anchor);
+        assert!(writes || !self.needs_record(), "{anchor} cannot decide: it is no writer of {}", self.transaction);
+        self.anchor = Some(anchor);
+        self
     }
 
     /// What is to be done next; `None` until the next input.
@@ -167,7 +184,7 @@ impl Coordinator {
             (Deciding, Durable) => self.commit_branches(),
             (Deciding, AppendFailed) => self.abandon(),
 
-            (Alone, Finished(id, finish)) => self.conclude_one_phase(id, finish),
+            (Alone, Finished(id, finish)) => self.conclude_alone(id, finish),
             (Committing, Finished(id, Finish::Done)) => self.committed(id),
             (Committing, Finished(id, Finish::Unknown)) => self.unfinished(id),
             (RollingBack, Finished(id, Finish::Done)) => self.advance(id, Stage::RollingBack, Stage::Settled),
@@ -185,7 +202,8 @@ impl Coordinator {
         self.check();
     }
 
-    /// Phase one: all branches at once. A writer that is to decide alone is asked when the others have answered.
+    /// Phase one: all branches at once. A writer that is to decide, alone or as the anchor, is asked when the others
+    /// have answered.
     fn request_votes(&mut self) {
         assert!(self.outputs.is_empty(), "the driver did not poll");
         let record = self.needs_record();
@@ -193,7 +211,7 @@ impl Coordinator {
             assert_eq!(*stage, Stage::Active, "{} was asked before", branch.id);
             let request = match branch.mode {
                 Mode::ReadOnly => Output::EndReadOnly(branch.id),
-                Mode::Writer if record => Output::Prepare(branch.id),
+                Mode::Writer if record && self.anchor != Some(branch.id) => Output::Prepare(branch.id),
                 Mode::Writer => continue,
             };
             self.outputs.push_back(request);
@@ -226,8 +244,14 @@ impl Coordinator {
         }
         if self.needs_record() {
             let record = self.decision();
-            self.outputs.push_back(Output::Append(Record::Commit(record)));
-            self.phase = Phase::Deciding;
+            if let Some(anchor) = self.anchor {
+                self.outputs.push_back(Output::CommitAnchor(anchor, record));
+                self.advance(anchor, Stage::Active, Stage::Committing);
+                self.phase = Phase::Alone;
+            } else {
+                self.outputs.push_back(Output::Append(Record::Commit(record)));
+                self.phase = Phase::Deciding;
+            }
             return;
         }
         let writer = self.writers().next().map(|(branch, _)| branch.id);
@@ -244,7 +268,8 @@ impl Coordinator {
 
     fn decision(&self) -> CommitRecord {
         let decided = |(branch, stage): &(Branch, Stage)| {
-            assert_eq!(*stage, Stage::Prepared, "{} has made no promise", branch.id);
+            let promised = *stage == Stage::Prepared || self.anchor == Some(branch.id);
+            assert!(promised, "{} has made no promise", branch.id);
             DecidedBranch { id: branch.id, participant: branch.participant, lineage: branch.lineage }
         };
         let branches = self.writers().map(decided).collect();
@@ -291,8 +316,13 @@ impl Coordinator {
         }
     }
 
-    fn conclude_one_phase(&mut self, id: BranchId, finish: Finish) {
+    /// The writer that decides has answered. The others wait for it, where there are any.
+    fn conclude_alone(&mut self, id: BranchId, finish: Finish) {
         match finish {
+            Finish::Done if self.needs_record() => {
+                self.advance(id, Stage::Committing, Stage::Settled);
+                self.commit_branches();
+            }
             Finish::Done => {
                 self.advance(id, Stage::Committing, Stage::Settled);
                 self.outputs.push_back(Output::Note(Record::OnePhase(self.transaction)));
@@ -300,13 +330,16 @@ impl Coordinator {
             }
             Finish::RolledBack => {
                 self.advance(id, Stage::Committing, Stage::Settled);
-                self.give(Outcome::RolledBack);
+                self.abort(Outcome::RolledBack);
             }
-            Finish::Lost => self.lose(id, Stage::Committing),
+            Finish::Lost => {
+                self.lose(id, Stage::Committing);
+                self.abort(Outcome::Damaged);
+            }
             // Never sent again: a second one could not tell its own effect from the first one's.
             Finish::Unknown => {
                 self.leave(id, Stage::Committing);
-                self.give(Outcome::InDoubt);
+                self.abandon();
             }
         }
     }
@@ -315,7 +348,7 @@ impl Coordinator {
     ///
     /// A branch whose vote is out is told when the vote has come: its session is busy until then.
     fn abort(&mut self, outcome: Outcome) {
-        assert!(matches!(self.phase, Phase::Working | Phase::Voting), "abort after the decision");
+        assert!(matches!(self.phase, Phase::Working | Phase::Voting | Phase::Alone), "abort after the decision");
         assert!(matches!(outcome, Outcome::RolledBack | Outcome::Damaged));
         self.phase = Phase::RollingBack;
         for index in 0..self.branches.len() {
@@ -358,7 +391,7 @@ impl Coordinator {
         }
     }
 
-    /// The record may survive or not: to commit or to roll back would both be guesses.
+    /// The decision may be there or not: to commit or to roll back would both be guesses.
     fn abandon(&mut self) {
         self.phase = Phase::Abandoned;
         for index in 0..self.branches.len() {

@@ -55,9 +55,9 @@ pub enum Vote {
 pub enum Finish {
     /// A positive answer: it is as was asked.
     Done,
-    /// Only in answer to a one-phase commit: certainly rolled back.
+    /// Only in answer to a plain commit, of one writer alone or of the anchor: certainly rolled back.
     RolledBack,
-    /// Only in answer to a one-phase commit: somebody else ended its transaction, its work may be committed.
+    /// Only in answer to a plain commit: somebody else ended its transaction, its work may be committed.
     Lost,
     /// Anything else, a lost connection first of all: it may have happened or not.
     Unknown,
@@ -78,7 +78,7 @@ pub enum Input {
     AppendFailed,
     /// The damage of an [`Output::Damage`] is durable; or its write failed, which makes no other answer.
     Remembered,
-    /// The answer to [`Output::Commit`], [`Output::RollBack`] or [`Output::CommitOnePhase`].
+    /// The answer to [`Output::Commit`], [`Output::RollBack`], [`Output::CommitOnePhase`] or [`Output::CommitAnchor`].
     Finished(BranchId, Finish),
 }
 
@@ -92,6 +92,9 @@ pub enum Output {
     EndReadOnly(BranchId),
     /// Let this one writer decide by its own commit.
     CommitOnePhase(BranchId),
+    /// Commit this branch, the anchor, plainly, with a witness row inside that lists these branches: that row is the
+    /// decision. Answered like [`CommitOnePhase`](Self::CommitOnePhase).
+    CommitAnchor(BranchId, CommitRecord),
     /// Make this record durable, then say [`Input::Durable`] or [`Input::AppendFailed`].
     Append(Record),
     /// Make durable that somebody else ended this branch, as a [`Record::Damaged`], then say [`Input::Remembered`], even

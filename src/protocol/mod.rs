@@ -52,6 +52,25 @@
 //!
 //! A [`Payload`] lives in the decision record and nowhere else. With one, even a single writer is prepared.
 //!
+//! WITHOUT A JOURNAL: THE ANCHOR
+//!
+//! The one durable fact may be kept by a participant, the *anchor* ([`Coordinator::anchored`]). All others prepare. When
+//! every vote is a yes the anchor commits plainly, never having been prepared, with a row inside its transaction that
+//! lists the branches ([`Output::CommitAnchor`]): that row is the decision, and what holds of a durable record holds of
+//! it from then on. It is R*'s and X/Open's *last agent*: a single writer that decides, with others waiting for it. So
+//! the coordinator treats it like one: a refusal rolls the others back, a lost answer leaves all to recovery, in doubt.
+//!
+//! No row is no decision yet. A record that is not in the journal of a dead process will never be; a row may still be on
+//! its way. So recovery asks the anchor before it touches what is prepared: the row is there, and the others commit; or
+//! the fence is put in its place, and they are rolled back. The primary key lets one of the two in, whoever comes first,
+//! and were the coordinator alive: its commit then fails, which is a refusal. An anchor that is silent holds all of its
+//! transactions, as a journal would that cannot be read.
+//!
+//! Coordinators of several processes may share an anchor, and a node's name. Each holds a lock there for its
+//! incarnation, and recovery leaves alone what is locked ([`recovery::Memory::is_live`]). The lock saves work and lives;
+//! truth rests on the key. The row goes when every participant has answered positively ([`Record::Done`]), and its
+//! outcome is kept in its place: without either, a branch that came back would look undecided.
+//!
 //! THE TEXTBOOKS' WORDS
 //!
 //! | here | Bernstein, Hadzilacos, Goodman | R* | X/Open XA |
@@ -66,6 +85,7 @@
 //! | [`Finish::Done`] | - | ACK | `XA_OK` |
 //! | [`Record::Done`] | - | write *end* | - |
 //! | [`Output::CommitOnePhase`] | - | - | `xa_commit(TMONEPHASE)` |
+//! | [`Output::CommitAnchor`] | - | last agent | last resource |
 //! | [`Outcome::Damaged`] | - | heuristic damage | `XA_HEURHAZ`, `XA_HEURMIX` |
 //! | [`recovery`]'s scans | termination protocol | recovery process | `xa_recover` |
 //!
@@ -91,7 +111,8 @@
 //! * **I1, atomicity.** No transaction ever has one branch committed and another rolled back. (AC1 and AC2 of
 //!   Bernstein, Hadzilacos and Goodman, "Concurrency Control and Recovery in Database Systems", 1987, chapter 7.)
 //! * **I2, the decision comes first.** Nobody, coordinator or recovery, tells a prepared branch to commit before its
-//!   record is durable, and no record is written before every branch has promised. (AC3.)
+//!   record, or the anchor's row, is durable; and neither is written before every branch has promised, the anchor
+//!   excepted. (AC3.)
 //! * **I3, no answer lies.** `Committed` is said only of what is durably decided, and so survives every crash;
 //!   `RolledBack` only of what will never be committed anywhere. What was said stays true. Each transaction is
 //!   answered at most once.
@@ -99,7 +120,8 @@
 //!   is prepared and undecided is a live coordinator's or on recovery's list.
 //! * **I5, it ends.** When faults have stopped, every transaction settles, from every state: nothing stays prepared, no
 //!   decision stays open. (AC5.)
-//! * **I6, hands off.** Recovery touches no branch of a live transaction, and none of another journal.
+//! * **I6, hands off.** Recovery touches no branch of a live transaction, none of an incarnation that is locked, and none
+//!   of another journal.
 //! * **I7, no false alarm.** Damage is reported only where somebody else has ended a branch.
 //! * **I8, yes is possible.** When nothing fails, nobody refuses and nobody gives up, the answer is `Committed`. (AC4.)
 //! * **I9, damage is remembered before it is told.** What a coordinator or a pass finds to contradict itself is durable
@@ -116,6 +138,9 @@
 //!   patience ends; then the session is closed at [`Output::Leave`], since its real answer may still come.
 //! * [`Output::RollBack`] may come while the application's statement is still running, when the deadline ends the
 //!   transaction: end the session then, or wait, as you like. The answer has been given.
+//! * The row of [`Output::CommitAnchor`] is inserted by the anchor's own transaction, under the key of its witness: where a
+//!   fence is there before it, the commit fails. It lists every branch that it is given. Note its [`Record::Done`] where the
+//!   rows are, in one transaction with the row's end.
 //! * Never reuse a session that was left. What is sent on it may still be carried out.
 //! * Answer [`Output::Damage`] with [`Input::Remembered`] when the record is durable, or cannot be: the application must
 //!   not wait for a journal that has failed.
@@ -133,7 +158,7 @@
 //!   (chapter 7.4 there). If the process dies in between, that lasts until it runs again, or recovery does with its
 //!   journal. Three-phase commit would not block, but only where no network ever parts; Paxos Commit would need
 //!   several journals. Neither is here. Participants cannot ask each other either: databases do not talk.
-//! * **The journal is the decision's only home.** With it gone, a prepared branch cannot be told from one whose sibling
+//! * **The journal is the decision's only home**, where there is no anchor. With it gone, a prepared branch cannot be told from one whose sibling
 //!   has committed. Recovery with another journal finds such branches foreign, and leaves them to a person.
 //! * **An older copy of the journal lacks decisions.** Registries and witnesses [give it away](recovery::Stale), and are
 //!   looked at before the first rollback. A participant that is down then shows nothing, and what it would have shown is
@@ -157,7 +182,9 @@
 //!   the incarnation is [settled](recovery::Settling).
 //! * **Read-only branches are declared, not detected.** One that was not declared is prepared like any other.
 //! * **Isolation is each database's own.** During phase two a reader can see one branch's commit before another's.
-//! * **No trees, no transfer of commit, no anchors.** One coordinator speaks to all participants.
+//! * **No trees.** One coordinator speaks to all participants, and commit is transferred to nobody but the anchor.
+//! * **The anchor is the decision's only home**, where there is one. With its data gone a person decides; with older data
+//!   under the same lineage, its fence says *never* of what was committed elsewhere.
 
 pub mod coordinator;
 pub mod message;

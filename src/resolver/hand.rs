@@ -248,6 +248,7 @@ fn may_be_resolved(plan: &TransactionPlan, resolution: Resolution) -> Result<()>
     match plan.history {
         History::Incomplete | History::Stale | History::Contradicted => Ok(()),
         History::Undecided if plan.action == Action::Damage => Ok(()),
+        History::Anchor | History::Anchored if plan.action == Action::Resolve => Ok(()),
         History::ResolvedCommit if resolution == Resolution::Commit => Ok(()),
         History::ResolvedRollBack if resolution == Resolution::RollBack => Ok(()),
         History::ResolvedCommit => refused("it was resolved before, to commit"),
@@ -263,6 +264,7 @@ fn may_be_resolved(plan: &TransactionPlan, resolution: Resolution) -> Result<()>
         History::Undecided => {
             refused("the journal says that it was never decided; recovery rolls back what is left of it")
         }
+        History::Anchor | History::Anchored => refused("its anchor has to be asked first"),
         History::Live | History::Unsure => refused("somebody may be at work on it"),
         History::Forgotten => refused("it was damaged, and a person has dealt with it"),
         History::Foreign => refused("it is not this journal's"),

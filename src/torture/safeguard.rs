@@ -43,11 +43,13 @@ pub enum Safeguard {
     OlderCopy,
     /// An earlier opening is settled when its sessions are gone.
     SessionsEnd,
+    /// A witness is deleted when the note that stands for it is durable.
+    NoteBeforePruning,
 }
 
 impl Safeguard {
     /// Each.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Guard,
         Self::Nonce,
         Self::Torn,
@@ -66,6 +68,7 @@ impl Safeguard {
         Self::Lineage,
         Self::OlderCopy,
         Self::SessionsEnd,
+        Self::NoteBeforePruning,
     ];
 
     /// `same-connection`
@@ -89,6 +92,7 @@ impl Safeguard {
             Self::Lineage => "lineage",
             Self::OlderCopy => "older-copy",
             Self::SessionsEnd => "sessions-end",
+            Self::NoteBeforePruning => "note-before-pruning",
         }
     }
 }

@@ -11,7 +11,7 @@
 //! | `now` | drops that call | `dropped` |
 //! | `xid` | | `xid X'..',X'..',N` of its branch on `orders` |
 //! | `commit` | commits it, in the background | `told OUTCOME` |
-//! | `freeze POINT AT` | stops there who passes that point next | `armed` |
+//! | `freeze POINT`, `freeze POINT AT` | stops who passes that point next, of that participant | `armed` |
 //! | `frozen` | waits until somebody stands there | `frozen` |
 //! | `open` | lets it go on | |
 //! | `pass` | makes one pass | `recovered complete`, `recovered damaged`, `recovered some`, or `refused CAUSE` |
@@ -105,9 +105,10 @@ impl Stopping {
                 "frozen"
             }
             _ => {
-                let (point, at) = rest.split_once(' ').expect("a point and a participant");
-                let (point, at) = (point.parse().expect("a point"), at.parse().expect("a participant"));
-                self.gate = Some(arm(Stop { point, at: Some(at), nth: 1, action: Action::Freeze }));
+                let (point, at) = rest.split_once(' ').map_or((rest, None), |(point, at)| (point, Some(at)));
+                let at = at.map(|at| at.parse().expect("a participant"));
+                let point = point.parse().expect("a point");
+                self.gate = Some(arm(Stop { point, at, nth: 1, action: Action::Freeze }));
                 "armed"
             }
         }

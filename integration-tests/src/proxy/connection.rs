@@ -29,9 +29,9 @@ async fn serve(shared: Arc<Shared>, client: TcpStream, mut state: watch::Receive
         server.set_nodelay(true)?;
         let number = shared.next_connection.fetch_add(1, Ordering::Relaxed);
         let framing = Framing::new(shared.flavor, number);
-        let (unsent, withheld, cut_after, keeps) = (Vec::new(), None, None, None);
-        let shared = &shared;
-        Connection { shared, client, server, framing, unsent, withheld, cut_after, keeps, was_held: false }.run().await
+        let (unsent, due, withheld, cut_after, keeps) = (Vec::new(), None, None, None, None);
+        let (shared, was_held) = (&shared, false);
+        Connection { shared, client, server, framing, unsent, due, withheld, cut_after, keeps, was_held }.run().await
     };
     tokio::select! {
         // An error means that one of the two has gone: both ends are closed, as the other would see it.
@@ -47,6 +47,8 @@ struct Connection<'a> {
     framing: Framing,
     /// What came from the client and is not yet a whole message.
     unsent: Vec<u8>,
+    /// A rule that was met and whose turn is at the next question.
+    due: Option<Arc<Armed>>,
     /// Answers are withheld until this is true.
     withheld: Option<watch::Receiver<bool>>,
     /// So many bytes more of the server's may pass; then the rule has fired, and this ends.
@@ -134,10 +136,19 @@ impl Connection<'_> {
         Ok(Next::Ends)
     }
 
-    fn note(&self, message: Message) -> Option<Arc<Armed>> {
-        let rule = self.shared.rule_for(&message);
+    /// Keeps a message: the rule whose turn it is.
+    fn note(&mut self, message: Message) -> Option<Arc<Armed>> {
+        let is_question = message.is_question(self.shared.flavor);
+        let met = self.shared.rule_for(&message);
         lock(&self.shared.messages).push(message);
-        rule
+        let due = self.due.take_if(|_| is_question);
+        match met {
+            Some(rule) if due.is_none() && rule.waits(is_question) => {
+                self.due = Some(rule);
+                None
+            }
+            met => due.or(met),
+        }
     }
 
     async fn deliver(&mut self, bytes: &[u8]) -> io::Result<()> {

@@ -7,7 +7,7 @@ use handfast::participant::Participant;
 use handfast::participant::memory::{Fault, Memory, MemoryServer, MemorySession, Step};
 use handfast::resolver::Resolver;
 use handfast::{Bridge, Config, Outcome, Result, Transaction, TransactionId};
-use integration_tests::torture::Tally;
+use integration_tests::torture::{Tally, is_full};
 use integration_tests::world::eventually;
 use std::cell::Cell;
 use std::pin::Pin;
@@ -353,7 +353,7 @@ fn every_call_at_every_poll() {
     const MOST: usize = 2000;
     let tally = Tally::new("a future of the application is dropped", "memory + memory");
     for call in CALLS {
-        for turns in 0..TURNS {
+        for turns in 0..if is_full() { TURNS } else { 2 } {
             let came_through = Cell::new(false);
             for polls in 0..=MOST {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

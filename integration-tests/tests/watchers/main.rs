@@ -68,6 +68,7 @@ const CASES: &[Case] = cases! {
     older_copy: [OlderCopy] on ALL,
     older_opening: [OlderCopy] on ALL,
     sessions_end: [SessionsEnd] on ALL,
+    note_before_pruning: [NoteBeforePruning] on ALL,
 };
 
 impl Case {

@@ -8,6 +8,7 @@ use handfast::mysql_async::prelude::Queryable;
 use integration_tests::conformance::mysql::connect;
 use integration_tests::servers::{self, Flavor};
 use integration_tests::world::{Home, LEDGER, ORDERS, World, eventually};
+use std::time::Duration;
 
 type Held = Result<(), Violation>;
 
@@ -368,4 +369,28 @@ pub async fn older_opening(flavor: Flavor, off: Off) -> Held {
     let mut resolver = stage.resolver(&[]).await;
     resolver.ask("recover").await;
     stage.agrees(1, Outcome::Committed).await
+}
+
+/// The journal is slow: a round of pruning comes, and the application is killed, before a single writer's note is written.
+pub async fn note_before_pruning(flavor: Flavor, off: Off) -> Held {
+    let stage = Stage::new(flavor).await;
+    let side = stage.side();
+    let mut application = stage.bridge(off).await;
+    assert_eq!(application.ask("freeze written").await, "armed");
+    application.begin(1, &[side.name]).await;
+    assert_eq!(application.commit().await, Outcome::Committed);
+    // Its note has gone as far as the disk, and those that come now no further than the queue.
+    assert_eq!(application.ask("frozen").await, "frozen");
+    let id = application.begin(2, &[side.name]).await;
+    assert_eq!(application.commit().await, Outcome::Committed);
+    let pruned = async {
+        while !side.witnesses(id).await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    // A round comes every five seconds, and deletes nothing while the journal does not answer.
+    let _ = tokio::time::timeout(Duration::from_secs(8), pruned).await;
+    application.kill().await;
+    let told = stage.resolver(off).await.outcome(id).await;
+    stage.agrees_alone(2, told).await
 }

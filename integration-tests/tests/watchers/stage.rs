@@ -4,7 +4,6 @@ use crate::child::{Off, Role, Watched};
 use handfast::Outcome;
 use integration_tests::servers::Flavor;
 use integration_tests::world::{Side, World, eventually};
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -91,32 +90,9 @@ impl Stage {
     /// branches have is left to it.
     pub async fn take_the_lease_away(&self) {
         for side in self.world.sides() {
-            let (lock, name) = match side.flavor() {
-                Flavor::Postgres => ("advisory", ""),
-                Flavor::MariaDb | Flavor::MySql => ("handfast.lease", "GET_LOCK('handfast."),
-            };
+            let lock = if side.flavor() == Flavor::Postgres { "advisory" } else { "handfast.lease" };
             side.proxy.on(lock).every().cut();
-            let names = side.proxy.messages().into_iter().filter(|message| message.text.contains(name));
-            let names: BTreeSet<_> =
-                names.filter_map(|message| Some(message.text.split('\'').nth(1)?.to_owned())).collect();
-            let names =
-                names.iter().filter(|name| ["lease", "work"].contains(&name.split('.').nth(1).unwrap_or_default()));
-            let holders: Vec<_> = names.map(|name| format!("SELECT IS_USED_LOCK('{name}')")).collect();
-            let ended = async || match side.flavor() {
-                Flavor::Postgres => side.query(END_RESOLVERS).await.is_empty(),
-                Flavor::MariaDb | Flavor::MySql => {
-                    let mut are_gone = true;
-                    for holder in &holders {
-                        if let Some(holder) = side.value(holder).await {
-                            are_gone = false;
-                            // It may be gone by now.
-                            let _ = side.server.query(&side.database, &format!("KILL {holder}")).await;
-                        }
-                    }
-                    are_gone
-                }
-            };
-            eventually("its resolver has no connection", ended).await;
+            eventually("its resolver has no connection", async || !end_a_resolver(side).await).await;
         }
     }
 
@@ -126,9 +102,24 @@ impl Stage {
     }
 }
 
-/// Ends the sessions of ours that are no branches'.
-const END_RESOLVERS: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() \
-     AND application_name LIKE 'handfast.%' AND application_name !~ '^handfast\\.[0-9a-f]{16}\\.'";
+/// Ends a connection to a database that is a resolver's: whether there was one.
+async fn end_a_resolver(side: &Side) -> bool {
+    if side.flavor() == Flavor::Postgres {
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() \
+             AND application_name LIKE 'handfast.%' AND application_name !~ '^handfast\\.[0-9a-f]{16}\\.'";
+        return !side.query(end).await.is_empty();
+    }
+    let taken = side.proxy.messages().into_iter().map(|message| message.text);
+    let locks = taken.filter_map(|text| text.strip_prefix("SELECT GET_LOCK('")?.split('\'').next().map(str::to_owned));
+    for lock in locks.filter(|lock| lock.starts_with("handfast.lease.") || lock.starts_with("handfast.work.")) {
+        if let Some(holder) = side.value(&format!("SELECT IS_USED_LOCK('{lock}')")).await {
+            // It may be gone by now.
+            let _ = side.server.query(&side.database, &format!("KILL {holder}")).await;
+            return true;
+        }
+    }
+    false
+}
 
 /// A copy of a journal's directory, as somebody makes it who restores a backup.
 pub fn copy_of(journal: &Path) -> tempfile::TempDir {

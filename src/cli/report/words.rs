@@ -33,6 +33,7 @@ pub fn decision(history: History) -> &'static str {
         History::Foreign => "not this journal's",
         History::Live => "at work",
         History::Unsure => "decision not known to be durable",
+        History::Anchor | History::Anchored => "its anchor was not asked yet",
         History::Undecided => "no decision to commit",
         History::Stale => "decided, but not in this journal",
         History::Decided | History::Unnamed | History::Finished => "decided to commit",

@@ -313,8 +313,10 @@ impl Lease {
 
     /// Closes the session without disturbing what it does: a commit in progress is better finished than killed.
     pub(super) fn close(mut self) {
-        self.wire.take().map(Wire::sever);
-        self.place.take().map(Object::take);
+        if let Some(wire) = self.wire.take() {
+            wire.sever();
+        }
+        drop(self.place.take().map(Object::take));
     }
 }
 

@@ -56,6 +56,13 @@ pub enum Bug {
     OkIsProof,
     SessionIsReset,
     PrunedBeforeTheNote,
+    // The anchor.
+    OthersBeforeTheAnchor,
+    UnknownAnchorIsRolledBack,
+    RolledBackWithoutFence,
+    AnchorIsLookedAt,
+    AnchorPrunedEarly,
+    HeldIsRecovered,
     // Beside a copy of the journal; the last one is no bug, but the moment that nothing closes.
     NoLease,
     RegainedIsAsGood,
@@ -74,6 +81,7 @@ pub fn bend_row(setting: &Setting, row: &str, action: Action) -> Action {
         (Some(Bug::DecidedRollsBack), "decided, there") => Action::RollBack,
         (Some(Bug::GoneIsDamage), "decided, gone") => Action::Damage,
         (Some(Bug::NotListedIsCommitted), "decided, gone") => Action::Finish,
+        (Some(Bug::RolledBackWithoutFence), "anchored") => Action::RollBack,
         (Some(Bug::FinishedIsLeft), "finished, back") => Action::Nothing,
         _ => action,
     }
@@ -91,9 +99,10 @@ impl World {
             (Some(Bug::UnknownFinishIsDone), Input::Finished(id, Finish::Unknown)) if deciding => {
                 Input::Finished(id, Finish::Done)
             }
-            (Some(Bug::UnknownOnePhaseIsRolledBack), Input::Finished(id, Finish::Unknown)) if alone => {
-                Input::Finished(id, Finish::RolledBack)
-            }
+            (
+                Some(Bug::UnknownOnePhaseIsRolledBack | Bug::UnknownAnchorIsRolledBack),
+                Input::Finished(id, Finish::Unknown),
+            ) if alone => Input::Finished(id, Finish::RolledBack),
             (Some(Bug::AlwaysNo), Input::Voted(id, _)) => Input::Voted(id, Vote::No),
             (_, input) => input,
         }
@@ -131,6 +140,15 @@ impl World {
             }
             Some(Bug::DoneBeforePhaseTwo) if outputs.iter().any(|output| matches!(output, Output::Commit(_))) => {
                 outputs.push(Output::Note(Record::Done(id)));
+            }
+            Some(Bug::OthersBeforeTheAnchor) => {
+                let others = outputs.iter().find_map(|output| match output {
+                    Output::CommitAnchor(anchor, record) => {
+                        Some(record.branches.iter().map(|branch| branch.id).filter(|id| id != anchor).collect())
+                    }
+                    _ => None,
+                });
+                outputs.extend(others.into_iter().flat_map(|others: Vec<_>| others).map(Output::Commit));
             }
             Some(Bug::WriterBesideReaders) if outputs.iter().any(|o| matches!(o, Output::EndReadOnly(_))) => {
                 for index in self.indices(setting).filter(|index| index / setting.participants() == deal) {

@@ -118,7 +118,7 @@ impl World {
             assert_eq!(incarnation, Incarnation(1));
             let evidence = match self.sites[index].witness {
                 Witness::None => Evidence::Nothing,
-                Witness::Decided => Evidence::Committed,
+                Witness::Decided | Witness::Anchor => Evidence::Committed,
                 Witness::Alone => Evidence::CommittedAlone,
                 Witness::Fence => Evidence::Never,
             };

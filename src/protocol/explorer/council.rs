@@ -39,11 +39,11 @@ pub struct Verdict {
 /// holds.
 pub fn remembered(world: &World, setting: &Setting, deal: usize) -> u8 {
     let live = match setting.bug {
-        Some(Bug::LiveIsForgotten) => false,
+        Some(Bug::LiveIsForgotten | Bug::HeldIsRecovered) => false,
         Some(Bug::LiveUntilTheDecision) => {
             world.deals[deal].coordinator.is_some() && world.deals[deal].commit == Slot::Absent
         }
-        _ => world.deals[deal].coordinator.is_some(),
+        _ => world.deals[deal].coordinator.is_some() && !world.deals[deal].unlocked,
     };
     let deal = &world.deals[deal];
     let there = |slot: Slot| matches!(slot, Slot::Cached | Slot::Durable);
@@ -54,6 +54,7 @@ pub fn remembered(world: &World, setting: &Setting, deal: usize) -> u8 {
         _ if deal.resolved == Some(Resolution::Commit) => RESOLVED_COMMIT,
         _ if deal.resolved == Some(Resolution::RollBack) => RESOLVED_ROLL_BACK,
         _ if there(deal.done) => FINISHED,
+        Slot::Durable if setting.anchor.is_some() && !deal.row_read => NOTHING,
         Slot::Cached | Slot::Durable => DECIDED,
         Slot::Limbo if setting.bug != Some(Bug::FailedAppendIsForgotten) => UNSURE,
         _ if there(deal.alone) => ONE_PHASE,
@@ -130,6 +131,10 @@ impl Memory for Image<'_> {
         let node = *NODE;
         let known = incarnation == INCARNATION;
         known.then_some(IncarnationRecord { node, incarnation, opened_at_ms: 0, participants })
+    }
+
+    fn anchor(&self, incarnation: Incarnation) -> Option<u16> {
+        self.setting.anchor.filter(|_| incarnation == INCARNATION).map(|place| u16::try_from(place).unwrap())
     }
 
     fn is_live(&self, transaction: TransactionId) -> bool {

@@ -62,6 +62,10 @@ pub enum Event {
     Prune(usize),
     /// A person closes a damaged transaction.
     Forget(usize),
+    /// The process of one transaction dies.
+    Kill(usize),
+    /// The anchor's server forgets the lock of an incarnation.
+    Unlock(usize),
 }
 
 /// What a branch is in the mood for.
@@ -92,6 +96,8 @@ impl Event {
             | Self::CopyActs(_)
             | Self::ReopenWithLoss(_)
             | Self::Cut(_)
+            | Self::Kill(_)
+            | Self::Unlock(_)
             | Self::SyncFails(_)
             | Self::RememberFails(_)
             | Self::Operator(_)

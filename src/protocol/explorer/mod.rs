@@ -16,6 +16,7 @@
 //! * the disk: loses durable records, in some settings, and the journal is repaired: that it happened is known;
 //! * servers that take back what they said, and the pruning of witnesses: see [`setback`];
 //! * a copy of the journal beside its original: see [`copy`];
+//! * an anchor in the journal's place, and several processes that share it: see [`anchor`];
 //! * persons: roll a prepared branch back, ask for an outcome, put a fence in its way, decide where no record does, close
 //!   what is damaged;
 //! * the resolver: passes without end, beside the live coordinators: a scan of each participant, in any order, which
@@ -30,6 +31,7 @@
 //!
 //! That the explorer can find anything is tested by [`bugs`]: it has to find each.
 
+mod anchor;
 mod bugs;
 mod copy;
 mod council;
@@ -77,6 +79,8 @@ fn setting(modes: &[&[Option<Mode>]]) -> Setting {
         fences: false,
         questions: false,
         payload: false,
+        anchor: None,
+        unlocks: false,
         calm: false,
         acknowledge: Acknowledge::Applied,
         bug: None,
@@ -257,6 +261,48 @@ fn persons_at_any_moment() {
     assert!(rows.contains("forgotten"));
 }
 
+/// The decision is a row on the first participant; coordinators die one by one or all at once.
+#[test]
+fn at_an_anchor() {
+    let at = |modes: &[&[Option<Mode>]]| Setting { anchor: Some(0), prunes: true, ..setting(modes) };
+    let two = || at(&[&[W, W]]);
+    let mut rows = BTreeSet::new();
+    for (name, setting) in [
+        ("an anchor alone", Setting { ghosts: true, questions: true, crashes: 2, ..at(&[&[W]]) }),
+        ("an anchor alone, with a payload", Setting { payload: true, fences: true, ..at(&[&[W]]) }),
+        ("an anchor and a reader", Setting { ghosts: true, questions: true, ..at(&[&[W, R]]) }),
+        ("an anchor that reads, and a writer", Setting { questions: true, ..at(&[&[R, W]]) }),
+        ("an anchor and a writer", Setting { crashes: 2, questions: true, ..two() }),
+        ("an anchor and a writer, late words", Setting { ghosts: true, ..two() }),
+        ("an anchor and a writer, pinned", Setting { pinned: true, ghosts: true, faults: Some(more(3, 5)), ..two() }),
+        ("an anchor and a writer, decided", Setting { acknowledge: Acknowledge::Decided, ..two() }),
+        ("an anchor and a writer, fenced off", Setting { fences: true, faults: Some(more(3, 5)), ..two() }),
+        ("an anchor and a writer that may stray", Setting { strays: true, faults: Some(more(3, 5)), ..two() }),
+        ("an anchor and a writer, restored", Setting { returns: 1, faults: Some(more(3, 5)), ..at(&[&[W, W]]) }),
+        ("an anchor and a writer, hidden", Setting { lies: 1, faults: Some(more(3, 5)), ..two() }),
+        ("an anchor, a writer and a reader", Setting { faults: Some(more(2, 3)), ..at(&[&[W, W, R]]) }),
+        ("an anchor and two writers", Setting { faults: Some(more(2, 3)), ..at(&[&[W, W, W]]) }),
+        ("an anchor, in peace", Setting { calm: true, ..at(&[&[W, W, W]]) }),
+    ] {
+        rows.extend(holds(name, &setting));
+    }
+    for row in ["anchor, asked", "anchor, unseen", "anchored", "decided, there", "undecided, there", "finished, back"] {
+        assert!(rows.contains(row), "no schedule used {row:?}");
+    }
+}
+
+/// Coordinators of one node, each with a lock of its own, or without it any more.
+#[test]
+fn several_coordinators_at_an_anchor() {
+    let at =
+        |faults: u8, modes: &[&[Option<Mode>]]| Setting { anchor: Some(0), faults: Some(faults), ..setting(modes) };
+    holds("a pass beside a coordinator without its lock", &Setting { unlocks: true, ..at(more(3, 5), &[&[W, W]]) });
+    holds("a pass beside two writers without a lock", &Setting { unlocks: true, ..at(more(1, 2), &[&[W, W, W]]) });
+    holds("two coordinators", &at(more(1, 2), &[&[W, W], &[W, N]]));
+    holds("two coordinators of two writers", &at(more(0, 1), &[&[W, W], &[W, W]]));
+    holds("one beside one without its lock", &Setting { unlocks: true, ..at(more(1, 2), &[&[W, W], &[W, N]]) });
+}
+
 /// A process begins its own transaction while its resolver clears away what its predecessor left.
 #[test]
 fn recovery_beside_a_live_transaction() {
@@ -286,6 +332,7 @@ fn when_nothing_fails_all_commits() {
 #[test]
 fn planted_bugs_are_caught() {
     let (one, two) = (|| setting(&[&[W]]), || setting(&[&[W, W]]));
+    let anchored = || Setting { anchor: Some(0), ..two() };
     let payloads = || Setting { payload: true, faults: Some(1), crashes: 0, ..setting(&[&[W], &[W]]) };
     #[rustfmt::skip]
     let rows = [
@@ -336,6 +383,13 @@ fn planted_bugs_are_caught() {
         (Bug::OkIsProof,                   "I4", Setting { lies: 1, ..two() }),
         (Bug::SessionIsReset,              "I4", two()),
         (Bug::PrunedBeforeTheNote,         "I7", Setting { prunes: true, ..two() }),
+        // The anchor.
+        (Bug::OthersBeforeTheAnchor,       "I2", anchored()),
+        (Bug::UnknownAnchorIsRolledBack,   "I3", anchored()),
+        (Bug::RolledBackWithoutFence,      "I1", anchored()),
+        (Bug::AnchorIsLookedAt,            "I3", anchored()),
+        (Bug::AnchorPrunedEarly,           "I3", Setting { prunes: true, ..anchored() }),
+        (Bug::HeldIsRecovered,             "I6", anchored()),
         // Beside a copy of the journal.
         (Bug::NoLease,                     "I2", Setting { copy: true, crashes: 0, ..two() }),
         (Bug::RegainedIsAsGood,            "I2", Setting { copy: true, crashes: 0, ..two() }),

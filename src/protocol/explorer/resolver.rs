@@ -46,6 +46,9 @@ impl World {
 
     fn scan(&mut self, setting: &Setting, number: usize, whole: bool) {
         if self.sites.iter().all(|site| site.seen == Seen::NotYet) {
+            if whole {
+                self.read_rows(setting);
+            }
             for deal in 0..setting.modes.len() {
                 let all = remembered(self, setting, deal);
                 self.deals[deal].memory_before = match setting.bug {
@@ -138,7 +141,7 @@ impl World {
     fn act(&mut self, setting: &Setting, index: usize, delivery: Delivery) -> Result<(), Broken> {
         let deal = &self.deals[index / setting.participants()];
         let action = self.sites[index].todo.take().expect("the event is enabled");
-        if deal.coordinator.is_some() {
+        if deal.coordinator.is_some() && !deal.unlocked {
             return broken("I6", format!("{action:?} at {index} of a live transaction"));
         }
         let decided = deal.commit == Slot::Durable || deal.resolved == Some(Resolution::Commit);
@@ -168,6 +171,9 @@ impl World {
                 self.sites[index].seen = Seen::NotListed;
             }
             Some(evidence) => {
+                if evidence == Evidence::Committed && self.is_anchor(setting, index) {
+                    self.deals[index / setting.participants()].row_read = true;
+                }
                 self.sites[index].evidence = evidence;
                 self.sites[index].seen = Seen::NotListed;
             }
@@ -202,11 +208,13 @@ impl World {
             }
             (Action::Ask, _) if !setting.witness => Some(Evidence::Off),
             (Action::Ask, state) => Some(match (site.witness, state) {
-                (Witness::Decided, _) => Evidence::Committed,
+                (Witness::Decided | Witness::Anchor, _) => Evidence::Committed,
                 (Witness::Alone, _) => Evidence::CommittedAlone,
                 (Witness::Fence, _) => Evidence::Never,
                 (Witness::None, State::Prepared | State::Hidden) => Evidence::Blocked,
-                (Witness::None, _) if setting.bug == Some(Bug::LookingIsProof) => Evidence::Never,
+                (Witness::None, _) if matches!(setting.bug, Some(Bug::LookingIsProof | Bug::AnchorIsLookedAt)) => {
+                    Evidence::Never
+                }
                 (Witness::None, _) => {
                     site.witness = Witness::Fence;
                     Evidence::Never

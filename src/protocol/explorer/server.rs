@@ -12,7 +12,7 @@ impl Request {
     pub fn unknown(self) -> Reply {
         match self {
             Self::Prepare | Self::EndReadOnly => Reply::Voted(Vote::Unknown),
-            Self::CommitAlone | Self::Commit | Self::RollBack => Reply::Finished(Finish::Unknown),
+            Self::CommitAlone | Self::CommitAnchor | Self::Commit | Self::RollBack => Reply::Finished(Finish::Unknown),
         }
     }
 }
@@ -66,15 +66,16 @@ impl Site {
                 self.state = State::Strayed;
                 Reply::Voted(Vote::Lost)
             }
-            (Request::CommitAlone, State::Active, Will::Agrees) if !fenced => {
-                self.commit(setting, Witness::Alone);
+            (Request::CommitAlone | Request::CommitAnchor, State::Active, Will::Agrees) if !fenced => {
+                let alone = request == Request::CommitAlone;
+                self.commit(setting, if alone { Witness::Alone } else { Witness::Anchor });
                 Reply::Finished(Finish::Done)
             }
-            (Request::CommitAlone, State::Active, Will::Agrees | Will::Refuses) => {
+            (Request::CommitAlone | Request::CommitAnchor, State::Active, Will::Agrees | Will::Refuses) => {
                 self.state = State::Ended;
                 Reply::Finished(Finish::RolledBack)
             }
-            (Request::CommitAlone, State::Active, Will::Strayed) => {
+            (Request::CommitAlone | Request::CommitAnchor, State::Active, Will::Strayed) => {
                 self.state = State::Strayed;
                 Reply::Finished(Finish::Lost)
             }

@@ -36,7 +36,8 @@ impl World {
         let deal = &self.deals[index / setting.participants()];
         let noted = |slot: Slot| matches!(slot, Slot::Cached | Slot::Durable);
         let needless = match self.sites[index].witness {
-            Witness::Decided => noted(deal.done),
+            Witness::Anchor if setting.bug == Some(Bug::AnchorPrunedEarly) => true,
+            Witness::Decided | Witness::Anchor => noted(deal.done),
             Witness::Alone => noted(deal.alone),
             Witness::Fence | Witness::None => false,
         };

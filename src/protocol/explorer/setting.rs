@@ -49,6 +49,10 @@ pub struct Setting {
     pub questions: bool,
     /// Whether each transaction carries a payload, which makes a decision record necessary.
     pub payload: bool,
+    /// The participant whose rows are the decisions, in place of the journal's records.
+    pub anchor: Option<usize>,
+    /// Whether the anchor's server may forget the lock of an incarnation that is at work.
+    pub unlocks: bool,
     /// No faults, no refusals, nobody gives up.
     pub calm: bool,
     /// When the coordinator answers.
@@ -103,7 +107,11 @@ impl Setting {
         };
         let branches = self.modes[transaction].iter().enumerate().filter_map(branch).collect();
         let payload = self.payload.then(|| Payload { key: b"key".to_vec(), bytes: Vec::new() });
-        Coordinator::new(self.id(transaction), branches, self.acknowledge, payload)
+        let coordinator = Coordinator::new(self.id(transaction), branches, self.acknowledge, payload);
+        match self.anchor {
+            Some(place) => coordinator.anchored(self.branch(transaction * self.participants() + place)),
+            None => coordinator,
+        }
     }
 }
 

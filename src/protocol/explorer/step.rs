@@ -71,6 +71,12 @@ impl World {
         if self.phase(index) == Some(Phase::Working) {
             events.push(Event::Commit(index));
         }
+        if setting.anchor.is_some() && self.crashes > 0 {
+            events.push(Event::Kill(index));
+        }
+        if setting.unlocks && !deal.unlocked {
+            events.push(Event::Unlock(index));
+        }
         events.push(Event::Abort(index));
         if deal.commit == Slot::Pending {
             events.extend([Event::Sync(index), Event::SyncFails(index)]);
@@ -101,7 +107,7 @@ impl World {
         match site.line {
             Line::Asked(request) => {
                 events.extend([Event::Serve(index, Will::Agrees), Event::Cut(index)]);
-                let votes = matches!(request, Request::Prepare | Request::EndReadOnly | Request::CommitAlone);
+                let votes = !matches!(request, Request::Commit | Request::RollBack);
                 if votes && site.state == State::Active {
                     events.push(Event::Serve(index, Will::Refuses));
                     let strays = setting.strays && site.mode == Some(Mode::Writer);
@@ -144,6 +150,7 @@ impl World {
             Event::Land(index) => {
                 let request = self.sites[index].late.take().expect("the event is enabled");
                 self.sites[index].execute(setting, request, Will::Agrees);
+                self.see_decision(setting, index);
                 self.sites[index].forsake();
             }
             Event::Drop(index) => {
@@ -193,6 +200,8 @@ impl World {
             Event::Fence(index, delivery) => self.fence(setting, index, delivery),
             Event::Return(index) => self.bring_back(setting, index)?,
             Event::Prune(index) => self.prune(setting, index),
+            Event::Kill(deal) => self.kill(setting, deal),
+            Event::Unlock(deal) => self.deals[deal].unlocked = true,
             Event::Forget(deal) => self.person_forgets(setting, deal),
             Event::Conclude(deal) => self.conclude(setting, deal)?,
             Event::LoseLease(_)
@@ -262,6 +271,7 @@ impl World {
         match output {
             Output::Prepare(id) => self.send(setting.site(id).unwrap(), Request::Prepare),
             Output::EndReadOnly(id) => self.send(setting.site(id).unwrap(), Request::EndReadOnly),
+            Output::CommitAnchor(id, record) => self.commit_anchor(setting, deal, id, &record)?,
             Output::CommitOnePhase(id) => self.send(setting.site(id).unwrap(), Request::CommitAlone),
             Output::RollBack(id) => self.send(setting.site(id).unwrap(), Request::RollBack),
             Output::Commit(id) => {
@@ -272,6 +282,7 @@ impl World {
             }
             Output::Leave(id) => self.leave(setting, deal, setting.site(id).unwrap()),
             Output::Append(_) => {
+                assert_eq!(setting.anchor, None, "no journal is kept");
                 let meddled = self.operator < setting.operator;
                 if !meddled && self.writers(setting, deal).any(|site| site.state != State::Prepared) {
                     return broken("I2", "decided, and not every branch has promised");
@@ -324,6 +335,7 @@ impl World {
     fn serve(&mut self, setting: &Setting, index: usize, will: Will) {
         let Line::Asked(request) = self.sites[index].line else { panic!("nothing was asked") };
         let reply = self.sites[index].execute(setting, request, will);
+        self.see_decision(setting, index);
         self.sites[index].line = Line::Answered(reply);
     }
 
@@ -368,6 +380,7 @@ impl World {
         self.forget_pass(setting);
         for deal in &mut self.deals {
             deal.coordinator = None;
+            deal.row_read = false;
         }
         for site in &mut self.sites {
             site.close();
@@ -403,7 +416,9 @@ impl World {
                 site.close();
             }
             let idle = match site.late {
-                Some(Request::Prepare | Request::EndReadOnly | Request::CommitAlone) => site.state != State::Active,
+                Some(Request::Prepare | Request::EndReadOnly | Request::CommitAlone | Request::CommitAnchor) => {
+                    site.state != State::Active
+                }
                 Some(Request::Commit) => site.state != State::Prepared,
                 Some(Request::RollBack) => !matches!(site.state, State::Active | State::Prepared),
                 None => false,

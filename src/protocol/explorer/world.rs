@@ -16,6 +16,7 @@ pub enum Request {
     Prepare,
     EndReadOnly,
     CommitAlone,
+    CommitAnchor,
     Commit,
     RollBack,
 }
@@ -75,6 +76,7 @@ pub enum Witness {
     None,
     Decided,
     Alone,
+    Anchor,
     Fence,
 }
 
@@ -149,6 +151,10 @@ pub struct Deal {
     pub decided: bool,
     /// A person decided against what the application was told, where no branch showed it.
     pub against: bool,
+    /// The anchor's row of it was read by whoever makes the passes.
+    pub row_read: bool,
+    /// The lock of its incarnation was lost.
+    pub unlocked: bool,
     /// A lease was lost since it began.
     pub unguarded: bool,
     /// What the application was told.
@@ -210,6 +216,8 @@ impl World {
             forgotten: false,
             decided: false,
             against: false,
+            row_read: false,
+            unlocked: false,
             unguarded: false,
             answer: None,
             told: None,
@@ -312,6 +320,7 @@ impl World {
             for (column, lease) in columns.iter_mut().zip(self.leases) {
                 column[0] |= (lease as u64) << 62;
             }
+            setting.anchor.into_iter().for_each(|place| columns[place][0] |= 1 << 61);
             let columns = &mut columns[..setting.participants()];
             columns.sort_unstable();
             for (slot, site) in columns.iter().flat_map(|column| &column[..deals]).enumerate() {
@@ -338,8 +347,8 @@ impl Site {
             Line::Broken => 1,
             Line::Closed => 2,
             Line::Asked(request) => 3 + request as u32,
-            Line::Answered(Reply::Voted(vote)) => 8 + vote as u32,
-            Line::Answered(Reply::Finished(finish)) => 13 + finish as u32,
+            Line::Answered(Reply::Voted(vote)) => 9 + vote as u32,
+            Line::Answered(Reply::Finished(finish)) => 14 + finish as u32,
         };
         let late = self.late.map_or(0, |request| 1 + request as u32);
         let work = |action: Option<Action>| match action {
@@ -354,7 +363,7 @@ impl Site {
         word.put(2, self.mode.map_or(0, |mode| 1 + mode as u32));
         word.put(3, self.state as u32);
         word.put(2, self.past as u32);
-        word.put(2, self.witness as u32);
+        word.put(3, self.witness as u32);
         word.put(5, line);
         word.put(3, late);
         word.put(3, self.seen as u32);
@@ -386,6 +395,8 @@ impl Deal {
         word.put(1, u32::from(self.forgotten));
         word.put(1, u32::from(self.decided));
         word.put(1, u32::from(self.against));
+        word.put(1, u32::from(self.row_read));
+        word.put(1, u32::from(self.unlocked));
         word.put(1, u32::from(self.unguarded));
         word.0
     }

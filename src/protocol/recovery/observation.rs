@@ -10,8 +10,18 @@ pub trait Memory {
     /// The record of an incarnation of this journal; `None` makes it foreign.
     fn incarnation(&self, incarnation: Incarnation) -> Option<IncarnationRecord>;
 
+    /// The number of the participant whose rows are the decisions of an incarnation, its anchor; `None`: they are in the
+    /// journal. Of an anchor's rows [`recall`](Self::recall) knows those that were read. When [`Action::Ask`] of the
+    /// anchor is answered with [`Evidence::Committed`] its row has been read before the next plan is made.
+    ///
+    /// [`Action::Ask`]: super::Action::Ask
+    fn anchor(&self, _: Incarnation) -> Option<u16> {
+        None
+    }
+
     /// Whether a coordinator of this process is at work on it: from before its first branch begins until the
-    /// coordinator is finished and what it left in the journal can be recalled.
+    /// coordinator is finished and what it left in the journal can be recalled. Where several processes share an anchor,
+    /// whether any is: the lock of its incarnation is held.
     fn is_live(&self, transaction: TransactionId) -> bool;
 
     /// What the journal holds of it, durably.

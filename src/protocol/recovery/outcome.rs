@@ -50,7 +50,10 @@ pub fn outcome_of(memory: &dyn Memory, transaction: TransactionId, answers: &[Ev
             if proven { Outcome::Committed } else { Outcome::InDoubt }
         }
         Recalled::Nothing => match memory.settled(transaction.incarnation) {
-            None => without_a_record(answers, opened.participants.len()),
+            None => match memory.anchor(transaction.incarnation) {
+                Some(anchor) => at_the_anchor(answers, usize::from(anchor), opened.participants.len()),
+                None => without_a_record(answers, opened.participants.len()),
+            },
             Some(absence) => settled(absence),
         },
     })
@@ -66,6 +69,17 @@ pub(super) fn settled(absence: Absence) -> Outcome {
     match absence {
         Absence::RolledBack => Outcome::RolledBack,
         Absence::Unproven => Outcome::InDoubt,
+    }
+}
+
+/// The anchor's row is the decision. Until it is found, or the fence in its place, another's witness of a decision
+/// contradicts nothing.
+fn at_the_anchor(answers: &[Evidence], anchor: usize, participants: usize) -> Outcome {
+    match answers.get(anchor) {
+        Some(Evidence::Committed) => Outcome::Committed,
+        Some(Evidence::Never | Evidence::CommittedAlone) => without_a_record(answers, participants),
+        _ if answers.contains(&Evidence::Committed) => Outcome::InDoubt,
+        _ => without_a_record(answers, participants),
     }
 }
 

@@ -132,7 +132,7 @@ pub fn plan(memory: &dyn Memory, observation: &Observation) -> Plan {
         transactions.entry(*id).or_default();
     }
     let look = Look { memory, observation, sights: Sights::new(observation) };
-    let transactions = transactions.into_iter().map(|(id, branches)| look.about(id, &branches, damaged.remove(&id)));
+    let transactions = transactions.into_iter().map(|(id, branches)| look.about(id, branches, damaged.remove(&id)));
     Plan {
         transactions: transactions.collect(),
         foreign: foreign.into_iter().collect(),
@@ -165,18 +165,31 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    fn about(&self, id: TransactionId, branches: &BTreeSet<BranchId>, damage: Option<DamageRecord>) -> TransactionPlan {
+    fn about(
+        &self,
+        id: TransactionId,
+        mut branches: BTreeSet<BranchId>,
+        damage: Option<DamageRecord>,
+    ) -> TransactionPlan {
         let memory = self.memory;
         // This order: a transaction that is not live any more has left its record.
         let recalled = if memory.is_live(id) { None } else { Some(memory.recall(id)) };
         let proven: Vec<_> = branches.iter().map(|branch| self.evidence(*branch)).collect();
         let settled = memory.settled(id.incarnation);
+        let anchor = memory.anchor(id.incarnation).map(|number| {
+            let own = branches.iter().find(|branch| branch.participant == number);
+            own.copied().unwrap_or_else(|| id.branch(number, 0))
+        });
         let judging = Judging {
             settled: settled.is_some(),
             incomplete: memory.is_incomplete(id.incarnation),
             damaged: damage.is_some(),
+            anchor: anchor.map(|branch| self.evidence(branch)),
         };
         let history = judge(recalled.as_ref(), &proven, judging);
+        if history == History::Anchored {
+            branches.extend(anchor);
+        }
         let plans: Vec<_> = branches.iter().map(|branch| self.one(*branch, history, recalled.as_ref())).collect();
         let action = plans.iter().map(|branch| branch.action).max().unwrap_or(Action::Nothing);
         let participants = memory.incarnation(id.incarnation).map_or(0, |opened| opened.participants.len());
@@ -191,8 +204,13 @@ impl Look<'_> {
             Some(Recalled::Decided(record)) => record.branches.iter().find(|branch| branch.id == id),
             _ => None,
         };
-        let named = history != History::Decided || decided.is_some();
-        let history = if named { history } else { History::Unnamed };
+        let history = match history {
+            History::Decided if decided.is_none() => History::Unnamed,
+            History::Anchored if self.memory.anchor(id.transaction.incarnation) == Some(id.participant) => {
+                History::Anchor
+            }
+            _ => history,
+        };
         let participant = decided.map(|branch| branch.participant).or_else(|| home(self.memory, id));
         let participant = participant.expect("only branches with a home, or named in a decision, are planned");
         let (sighting, cause) = self.sights.of(&Wanted {
@@ -219,11 +237,14 @@ struct Judging {
     incomplete: bool,
     /// It was found to be damaged before.
     damaged: bool,
+    /// What its anchor said, where it has one.
+    anchor: Option<Evidence>,
 }
 
 /// What is remembered, corrected by what a witness proves of a transaction without a record.
 fn judge(recalled: Option<&Recalled>, proven: &[Evidence], known: Judging) -> History {
-    let Judging { settled, incomplete, damaged } = known;
+    let Judging { settled, incomplete, damaged, anchor } = known;
+    let unasked = anchor.is_some_and(|evidence| evidence != Evidence::Never) && !settled && !damaged;
     let alone = proven.iter().filter(|evidence| **evidence == Evidence::CommittedAlone).count();
     match recalled {
         None => History::Live,
@@ -235,6 +256,9 @@ fn judge(recalled: Option<&Recalled>, proven: &[Evidence], known: Judging) -> Hi
         Some(Recalled::Resolved(Resolution::RollBack)) => History::ResolvedRollBack,
         Some(Recalled::Forgotten) => History::Forgotten,
         Some(Recalled::Nothing) if incomplete => History::Incomplete,
+        Some(Recalled::Nothing) if unasked && alone == 0 => History::Anchored,
+        // Its row was read, and is not there: no journal is at fault.
+        Some(Recalled::Nothing) if anchor.is_some() && proven.contains(&Evidence::Committed) => History::Contradicted,
         Some(Recalled::Nothing) if proven.contains(&Evidence::Committed) => History::Stale,
         // All that had committed was known when the incarnation was settled.
         Some(Recalled::Nothing) if alone > 0 && settled => History::Stale,
@@ -261,7 +285,7 @@ fn outcome(history: History, branches: &[BranchPlan], participants: usize, settl
             Outcome::Committed
         }
         History::ResolvedRollBack => Outcome::RolledBack,
-        History::Foreign | History::Live | History::Unsure => Outcome::InDoubt,
+        History::Foreign | History::Live | History::Unsure | History::Anchor | History::Anchored => Outcome::InDoubt,
         History::Stale | History::Contradicted | History::Forgotten => Outcome::Damaged,
         History::Incomplete if branches.iter().any(|branch| branch.evidence.is_commit()) => Outcome::Committed,
         History::Incomplete => Outcome::InDoubt,

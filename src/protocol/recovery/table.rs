@@ -10,6 +10,10 @@ pub enum History {
     Live,
     /// The journal failed with its decision in hand: the record may be there when it is opened again, or not.
     Unsure,
+    /// The anchor's own branch of a transaction without a record: its row would be the decision.
+    Anchor,
+    /// Another branch of a transaction without a record, whose anchor has not said yet whether it is decided.
+    Anchored,
     /// Ours, ended or cut short, without a record.
     Undecided,
     /// Without a record, yet one of its branches proves that it was decided: this journal is an older copy.
@@ -37,10 +41,12 @@ pub enum History {
 
 impl History {
     /// All values, in order.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Foreign,
         Self::Live,
         Self::Unsure,
+        Self::Anchor,
+        Self::Anchored,
         Self::Undecided,
         Self::Stale,
         Self::Decided,
@@ -60,6 +66,7 @@ impl History {
             Self::Foreign => "foreign",
             Self::Live => "live",
             Self::Unsure => "unsure",
+            Self::Anchor | Self::Anchored => "at_anchor",
             Self::Undecided | Self::Contradicted => "none",
             Self::Stale => "stale",
             Self::Decided | Self::Unnamed | Self::Finished => "commit",
@@ -274,6 +281,25 @@ pub static TABLE: &[Row] = &[
     row("forgotten, back",      &[H::Forgotten], &[S::Listed],                    &[],         Resolve,
         "it was damaged, a person has dealt with it, and it is prepared: only that person can tell which way it goes"),
 
+    row("anchor, asked",        &[H::Anchor],    &[S::NotListed],                 OPEN,        Ask,
+        "its row here would be the decision: the row tells, or the fence in its place"),
+    row("anchor, held",         &[H::Anchor],    &[S::NotListed],                 &[E::Blocked], Wait,
+        "a session is just deciding it"),
+    row("anchor, answered",     &[H::Anchor],    &[S::NotListed],                 PROVEN,      Wait,
+        "its row here has answered, and was not read"),
+    row("anchor, silent",       &[H::Anchor],    &[S::NotListed],                 &[E::Off],   Resolve,
+        "its row here would be the decision, and this participant keeps none: a person has to decide"),
+    row("anchor, there",        &[H::Anchor],    &[S::Listed],                    &[],         Damage,
+        "its own commit would be the decision, and it is prepared"),
+    row("anchor, unseen",       &[H::Anchor],    &[S::NotScanned, S::OtherData],  &[],         Wait,
+        "its row here would be the decision, and cannot be looked for"),
+    row("anchor, given up",     &[H::Anchor],    &[S::GivenUp],                   &[],         Resolve,
+        "its row would be the decision, and the server that may hold it was given up: a person has to decide"),
+    row("anchored",             &[H::Anchored],  LOOKED_FOR,                      &[],         Wait,
+        "its anchor has not said yet whether it is decided"),
+    row("anchored, given up",   &[H::Anchored],  &[S::GivenUp],                   &[],         Nothing,
+        "its anchor has not said yet whether it is decided, and the server that may have held it was given up"),
+
     row("decided, there",       &[H::Decided],   &[S::Listed],                    UNPROVEN,    Commit,
         "the decision is to commit"),
     row("decided, both",        &[H::Decided],   &[S::Listed],                    PROVEN,      Damage,
@@ -397,6 +423,8 @@ pub static TABLE: &[Row] = &[
 
 /// It is not known to be prepared.
 const NOT_THERE: &[Sighting] = &[S::NotListed, S::NotScanned, S::OtherData, S::GivenUp];
+/// It is somewhere, or may be.
+const LOOKED_FOR: &[Sighting] = &[S::Listed, S::NotListed, S::NotScanned, S::OtherData];
 const RESOLVED: &[History] = &[H::ResolvedCommit, H::ResolvedRollBack];
 
 /// The witness has spoken.
@@ -458,7 +486,7 @@ mod tests {
             used.insert(labels[0]);
         }
         assert_eq!(used.len(), TABLE.len(), "rows that nothing matches, or labels that come twice");
-        assert_eq!(cases().count(), 14 * 5 * 8);
+        assert_eq!(cases().count(), 16 * 5 * 8);
     }
 
     #[test]
@@ -471,7 +499,8 @@ mod tests {
                 }
                 RollBack => assert!(matches!(history, H::Undecided | H::ResolvedRollBack) && sighting == S::Listed),
                 Ask => {
-                    let open = matches!(history, H::Decided | H::Undecided | H::Incomplete | H::Contradicted);
+                    let open =
+                        matches!(history, H::Anchor | H::Decided | H::Undecided | H::Incomplete | H::Contradicted);
                     assert!(open && sighting == S::NotListed);
                 }
                 Finish | FinishUnproven => assert!(history == H::Decided && sighting == S::NotListed),
@@ -496,7 +525,8 @@ mod tests {
             let action = decide(history, S::Listed, evidence).action;
             match history {
                 H::Incomplete | H::Contradicted | H::Forgotten => assert!(matches!(action, Resolve | Damage)),
-                H::Stale | H::Unnamed | H::OnePhase => assert_eq!(action, Damage),
+                H::Stale | H::Unnamed | H::OnePhase | H::Anchor => assert_eq!(action, Damage),
+                H::Anchored => assert_eq!(action, Wait),
                 _ => assert_ne!(action, Resolve),
             }
         }
@@ -510,6 +540,7 @@ mod tests {
             match history {
                 H::Foreign | H::Live | H::Unsure => assert!(!action.is_work()),
                 H::Decided | H::Stale => assert_eq!(action, Damage, "nobody can tell whether it committed"),
+                H::Anchor => assert_eq!(action, Resolve, "nobody can tell whether it was decided"),
                 _ => assert_eq!(action, Nothing),
             }
         }

@@ -9,6 +9,7 @@ use crate::protocol::message::{Absence, DamagedBranch, Outcome, Record, Resoluti
 use books::{Books, transaction};
 use std::collections::BTreeSet;
 
+mod anchor;
 pub mod books;
 
 const DATA: Lineage = Lineage(1);

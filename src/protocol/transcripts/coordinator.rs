@@ -1,7 +1,7 @@
 //! Scripts for a coordinator.
 //!
 //! ```text
-//! > transaction ledger orders audit:read_only [acknowledge=decided] [payload=key]
+//! > transaction ledger orders audit:read_only [acknowledge=decided] [payload=key] [anchor=ledger]
 //! > commit
 //! > vote ledger prepared
 //! > durable | append_failed | remembered
@@ -48,17 +48,22 @@ impl Machine for Script {
 impl Script {
     fn begin(&mut self, words: &[&str]) {
         let mut acknowledge = Acknowledge::Applied;
-        let mut payload = None;
+        let (mut payload, mut anchor) = (None, None);
         self.branches.clear();
         for word in words {
             match word.split_once('=') {
                 Some(("acknowledge", "decided")) => acknowledge = Acknowledge::Decided,
                 Some(("payload", key)) => payload = Some(Payload { key: key.into(), bytes: b"position".into() }),
+                Some(("anchor", name)) => anchor = Some(name.to_owned()),
                 Some(other) => panic!("unknown option {other:?}"),
                 None => self.add(word),
             }
         }
-        self.coordinator = Some(Coordinator::new(transaction(), self.branches.clone(), acknowledge, payload));
+        let coordinator = Coordinator::new(transaction(), self.branches.clone(), acknowledge, payload);
+        self.coordinator = Some(match anchor {
+            Some(name) => coordinator.anchored(self.id(&name)),
+            None => coordinator,
+        });
     }
 
     fn add(&mut self, word: &str) {
@@ -99,6 +104,9 @@ impl Script {
             Output::Prepare(id) => format!("prepare {}", self.name(*id)),
             Output::EndReadOnly(id) => format!("end_read_only {}", self.name(*id)),
             Output::CommitOnePhase(id) => format!("commit_one_phase {}", self.name(*id)),
+            Output::CommitAnchor(id, record) => {
+                format!("commit_anchor {} with {}", self.name(*id), self.print_record(&Record::Commit(record.clone())))
+            }
             Output::Commit(id) => format!("commit {}", self.name(*id)),
             Output::RollBack(id) => format!("roll_back {}", self.name(*id)),
             Output::Leave(id) => format!("leave {}", self.name(*id)),

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! > incarnation 1 ledger orders
+//! > anchor 1 ledger                            its decisions are rows of that participant
 //! > remember commit 1.7 ledger orders | done 1.7 | one_phase 1.7 | unsure 1.7 | live 1.7
 //! > remember resolved 1.7 commit | resolved 1.7 roll_back
 //! > remember damage                            what the plan has found is written down
@@ -40,6 +41,12 @@ impl Machine for Script {
     fn say(&mut self, words: &[&str]) -> Option<Vec<String>> {
         match words {
             ["incarnation", number, participants @ ..] => self.memory.open(number.parse().unwrap(), participants),
+            ["anchor", number, name] => {
+                let incarnation = Incarnation(number.parse().unwrap());
+                let names = &self.memory.incarnations[&incarnation].participants;
+                let number = names.iter().position(|other| other.as_str() == *name).unwrap();
+                self.memory.anchors.insert(incarnation, u16::try_from(number).unwrap());
+            }
             ["settled", number, rest @ ..] => {
                 let absence = if rest == ["unproven"] { Absence::Unproven } else { Absence::RolledBack };
                 self.memory.settled.insert(Incarnation(number.parse().unwrap()), absence);

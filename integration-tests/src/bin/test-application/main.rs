@@ -23,7 +23,6 @@ mod work;
 
 use handfast::resolver::{Pass, Resolver};
 use handfast::{Bridge, Config, Error, Outcome, Transaction, TransactionId};
-use integration_tests::world::PATIENCE;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
@@ -34,6 +33,9 @@ use tokio::time::{Instant, sleep};
 
 /// How often something is looked at that is waited for.
 const GLANCE: Duration = Duration::from_millis(5);
+
+/// How long anything is waited for that may have to wait for a server to come back.
+const SERVERS_PATIENCE: Duration = Duration::from_secs(90);
 
 fn main() -> ExitCode {
     let config = std::env::args().nth(1).expect("the argument is a configuration file");
@@ -151,8 +153,12 @@ impl Program {
 
     async fn settle(&self) -> handfast::Result<()> {
         let bridge = self.bridge();
-        let deadline = Instant::now() + PATIENCE;
+        let mut deadline = Instant::now() + SERVERS_PATIENCE;
         loop {
+            if stops::is_held() {
+                // Its time begins when it goes on.
+                deadline = Instant::now() + SERVERS_PATIENCE;
+            }
             let status = bridge.status();
             if status.running + status.in_doubt + status.unsettled == 0 {
                 break;
@@ -173,7 +179,7 @@ impl Program {
 
     async fn recover(&self) -> handfast::Result<()> {
         let resolver = Resolver::open(self.config.clone())?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + SERVERS_PATIENCE;
         let pass = loop {
             let pass = resolver.sweep(&|_| {}).await;
             if pass.is_complete() || Instant::now() > deadline {

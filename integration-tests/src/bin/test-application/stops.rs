@@ -1,7 +1,7 @@
 //! Where this process is to stop.
 
 #[cfg(feature = "torture")]
-pub use armed::{arm, passed, release, tell};
+pub use armed::{arm, is_held, passed, release, tell};
 
 #[cfg(feature = "torture")]
 mod armed {
@@ -9,10 +9,13 @@ mod armed {
     use handfast::id::ParticipantName;
     use handfast::torture::{self, Action, Gate, Point, Stop};
     use integration_tests::world::PATIENCE;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex, PoisonError};
     use tokio::runtime::Handle;
     use tokio::time::{Instant, sleep};
 
+    /// Somebody is frozen, and was not let go.
+    static HELD: AtomicBool = AtomicBool::new(false);
     static GATES: Mutex<Vec<Arc<Gate>>> = Mutex::new(Vec::new());
 
     fn side(text: &str) -> Option<ParticipantName> {
@@ -36,11 +39,17 @@ mod armed {
         let runtime = runtime.clone();
         std::thread::spawn(move || {
             runtime.block_on(gate.reached());
+            HELD.store(action == Action::Freeze, Ordering::SeqCst);
             say(&format!("reached {point}"));
         });
     }
 
+    pub fn is_held() -> bool {
+        HELD.load(Ordering::SeqCst)
+    }
+
     pub fn release() {
+        HELD.store(false, Ordering::SeqCst);
         GATES.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|gate| gate.open());
     }
 
@@ -71,6 +80,10 @@ mod unarmed {
 
     pub fn release() {}
 
+    pub fn is_held() -> bool {
+        false
+    }
+
     pub async fn passed(_: &str, _: &str) {
         panic!("{MISSING}");
     }
@@ -78,4 +91,4 @@ mod unarmed {
     pub fn tell() {}
 }
 #[cfg(not(feature = "torture"))]
-pub use unarmed::{arm, passed, release, tell};
+pub use unarmed::{arm, is_held, passed, release, tell};

@@ -13,6 +13,7 @@ pub struct Books {
     pub incarnations: BTreeMap<Incarnation, IncarnationRecord>,
     pub recalled: BTreeMap<TransactionId, Recalled>,
     pub live: BTreeSet<TransactionId>,
+    pub anchors: BTreeMap<Incarnation, u16>,
     pub settled: BTreeMap<Incarnation, Absence>,
     pub damaged: BTreeMap<TransactionId, DamageRecord>,
     pub incomplete: BTreeSet<Incarnation>,
@@ -91,6 +92,10 @@ impl Books {
 impl Memory for Books {
     fn incarnation(&self, incarnation: Incarnation) -> Option<IncarnationRecord> {
         self.incarnations.get(&incarnation).cloned()
+    }
+
+    fn anchor(&self, incarnation: Incarnation) -> Option<u16> {
+        self.anchors.get(&incarnation).copied()
     }
 
     fn is_live(&self, transaction: TransactionId) -> bool {
