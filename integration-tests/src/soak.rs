@@ -46,6 +46,7 @@ pub fn length() -> Duration {
 /// With every violation.
 pub async fn run(program: &str, other: Flavor) {
     let tally = Tally::new(torture::SOAK, torture::pair(other));
+    tally.tried(format!("{} s from seed {}", length().as_secs(), torture::seed()));
     let end = Instant::now() + length();
     let mut stage = Stage::set(program, other).await;
     let mut seed = torture::seed();

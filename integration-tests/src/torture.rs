@@ -15,13 +15,17 @@ use std::sync::{Mutex, PoisonError};
 
 /// Every kind of fault that tests count, in words for the page. Each has to be on it: `scripts/torture NAME..` puts it there.
 pub const KINDS: &[&str] = &[
-    SOAK,
     "a future of the application is dropped",
-    "the application misbehaves",
-    "sessions die while idle",
     "a transaction leaves its session in disorder",
+    "every schedule of a small world",
+    "sessions die while idle",
+    "the application misbehaves",
+    SOAK,
+    WATCHED,
 ];
 
+/// What the watchers of the watchers count.
+pub const WATCHED: &str = "a safeguard is switched off, and the tests notice";
 /// What the soak counts.
 pub const SOAK: &str = "everything at once, at random (a case is a transaction)";
 
@@ -121,6 +125,7 @@ pub struct Tally {
 #[derive(Default)]
 struct Counted {
     cases: u64,
+    tried: Option<String>,
     violations: Vec<String>,
 }
 
@@ -149,15 +154,21 @@ impl Tally {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner).cases += many;
     }
 
+    /// Says how much was tried, where there is neither *all* nor *a sample*.
+    pub fn tried(&self, how_much: String) {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner).tried = Some(how_much);
+    }
+
     /// Leaves the figures for the page, and fails on violations.
     ///
     /// # Panics
     /// With every violation; when nothing was tried; when the figures cannot be written.
     pub fn finish(self) {
-        let Counted { cases, violations } = self.counted.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Counted { cases, tried, violations } = self.counted.into_inner().unwrap_or_else(PoisonError::into_inner);
         assert!(cases > 0, "{}, {}: nothing was tried", self.kind, self.servers);
+        let tried = tried.unwrap_or_else(|| String::from(if is_full() { "all" } else { "a sample" }));
         let figures = serde_json::json!({
-            "kind": self.kind, "servers": self.servers, "cases": cases, "violations": violations, "full": is_full(),
+            "kind": self.kind, "servers": self.servers, "cases": cases, "violations": violations, "tried": tried,
         });
         let directory = directory();
         let file = directory.join(format!("{}.json", file_name(&format!("{} {}", self.kind, self.servers))));

@@ -1,10 +1,11 @@
 //! A client of the soak: moves money in some tasks until its standard input ends.
 //!
 //! `soak-client CONFIG ANSWERS SEED [POINT:PARTICIPANT:NTH]`: with the last one it aborts where it comes to that point
-//! the n-th time; the participant may be `any`.
+//! the n-th time; the participant may be `any`. `HANDFAST_SOAK_WITHOUT=fence` switches a safeguard off: what the soak then
+//! finds shows what it would find.
 
 use handfast::cli::demo::answers::Notebook;
-use handfast::torture::{Action, Stop, arm};
+use handfast::torture::{Action, Stop, arm, switch_off};
 use handfast::{Bridge, Config, ErrorKind};
 use integration_tests::soak::client::COULD_NOT_OPEN;
 use integration_tests::soak::teller::Teller;
@@ -22,6 +23,9 @@ async fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [config, answers, seed, stop @ ..] = arguments.as_slice() else { panic!("CONFIG ANSWERS SEED [STOP]") };
     stop.iter().for_each(|stop| stop_at(stop));
+    if let Ok(safeguard) = std::env::var("HANDFAST_SOAK_WITHOUT") {
+        switch_off(safeguard.parse().expect("a safeguard"));
+    }
     let mut dice = Dice::new(seed.parse().expect("a number"));
     let bridge = match Bridge::open(Config::load(config).expect("a configuration")).await {
         Ok(bridge) => bridge,

@@ -27,7 +27,7 @@ pub struct Row {
 impl Row {
     fn from_figures(text: &str, date: &str) -> Option<Self> {
         let figures: serde_json::Value = serde_json::from_str(text).ok()?;
-        let tried = if figures["full"].as_bool()? { "all" } else { "a sample" };
+        let tried = figures["tried"].as_str()?;
         Some(Self {
             kind: figures["kind"].as_str()?.to_owned(),
             servers: figures["servers"].as_str()?.to_owned(),
@@ -53,7 +53,7 @@ impl Row {
     /// What it replaces: the same fault on the same servers, whatever their last patch.
     fn place(&self) -> (&str, String) {
         let series = |word: &str| match word.rsplit_once('.') {
-            Some((series, patch)) if patch.parse::<u32>().is_ok() => series.to_owned(),
+            Some((series, patch)) if patch.trim_end_matches(':').parse::<u32>().is_ok() => series.to_owned(),
             _ => word.to_owned(),
         };
         (&self.kind, self.servers.split(' ').map(series).collect::<Vec<_>>().join(" "))
@@ -121,12 +121,13 @@ mod tests {
     fn a_run_replaces_its_own_rows_and_keeps_the_others() {
         let old = [
             row(KINDS[0], "A 15.18 + B 10.11.19", "all, then"),
+            row(KINDS[0], "A 15.18 + B 10.11.19: slowly", "all, then"),
             row(KINDS[0], "A 18.1 + B 11.8.9", "all, then"),
             row("a ghost", "A 15.18 + B 10.11.19", "all, then"),
         ];
         let new = row(KINDS[0], "A 15.19 + B 10.11.19", "a sample, now");
         let page = renewed(&page(&old), vec![new.clone()]);
-        assert_eq!(rows(&page), Some(vec![new, old[1].clone()]));
+        assert_eq!(rows(&page), Some(vec![old[1].clone(), new, old[2].clone()]));
         assert!(page.starts_with("before\n") && page.ends_with("after\n"));
     }
 
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn figures_are_read() {
-        let text = r#"{"kind":"a kill","servers":"A","cases":7,"violations":[],"full":false}"#;
+        let text = r#"{"kind":"a kill","servers":"A","cases":7,"violations":[],"tried":"a sample"}"#;
         assert_eq!(Row::from_figures(text, "now"), Some(row("a kill", "A", "a sample, now")));
         assert_eq!(Row::from_figures("{}", "now"), None);
     }

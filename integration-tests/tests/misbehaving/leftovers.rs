@@ -5,7 +5,7 @@ use handfast::{Bridge, Transaction};
 use integration_tests::each_mysql;
 use integration_tests::proxy::Message;
 use integration_tests::servers::{self, Flavor};
-use integration_tests::torture::Tally;
+use integration_tests::torture::{Tally, names};
 use integration_tests::world::{LEDGER, ORDERS, World, eventually};
 
 const KIND: &str = "a transaction leaves its session in disorder";
@@ -128,7 +128,7 @@ mod on_postgres {
     #[test]
     fn postgres() {
         servers::runtime().block_on(async {
-            let tally = Tally::new(KIND, "PostgreSQL");
+            let tally = Tally::new(KIND, names(&[Flavor::Postgres]));
             let world = World::new(Flavor::MariaDb).await;
             let bridge = world.open_with(ONE).await;
             looks(&bridge, Flavor::Postgres).await;
@@ -176,7 +176,7 @@ fn unseen() -> impl Iterator<Item = &'static [&'static str]> {
 
 each_mysql! {
     async fn in_sessions(flavor) {
-        let tally = Tally::new(KIND, flavor.product());
+        let tally = Tally::new(KIND, names(&[flavor]));
         let world = World::new(flavor).await;
         let bridge = world.open_with(ONE).await;
         looks(&bridge, flavor).await;

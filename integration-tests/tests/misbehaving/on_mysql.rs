@@ -5,7 +5,7 @@ use handfast::mysql_async::prelude::Queryable;
 use handfast::{Bridge, Outcome};
 use integration_tests::each_mysql;
 use integration_tests::servers::Flavor;
-use integration_tests::torture::Tally;
+use integration_tests::torture::{Tally, names};
 use integration_tests::world::{LEDGER, ORDERS, World, eventually, insert_at, settled};
 
 /// How a transaction ends.
@@ -114,7 +114,7 @@ async fn send(world: &World, bridge: &Bridge, texts: &[&str], end: End, by: By, 
 
 each_mysql! {
     async fn statements(flavor) {
-        let tally = Tally::new("the application misbehaves", format!("{}: statements", flavor.product()));
+        let tally = Tally::new("the application misbehaves", format!("{}: statements", names(&[flavor])));
         let world = World::new(flavor).await;
         let bridge = world.open().await;
         for (number, (texts, end)) in CASES.iter().enumerate() {
@@ -131,7 +131,7 @@ each_mysql! {
     /// The application ends the XA transaction by itself, by either protocol: nobody says that it is not committed. MySQL
     /// refuses XA as prepared statements.
     async fn xa_statements_of_its_own(flavor) {
-        let tally = Tally::new("the application misbehaves", format!("{}: XA of its own", flavor.product()));
+        let tally = Tally::new("the application misbehaves", format!("{}: XA of its own", names(&[flavor])));
         let world = World::new(flavor).await;
         let bridge = world.open().await;
         let endings: [(&[&str], bool); 5] = [

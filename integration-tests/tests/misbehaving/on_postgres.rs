@@ -4,7 +4,7 @@
 use crate::whole::{attempt, is_whole};
 use handfast::{Bridge, ErrorKind, Outcome};
 use integration_tests::servers::{self, Flavor};
-use integration_tests::torture::Tally;
+use integration_tests::torture::{Tally, names};
 use integration_tests::world::{LEDGER, ORDERS, World, eventually, insert_at, settled};
 
 /// One text or more, in which `$` stands for a key that nobody else uses.
@@ -144,7 +144,7 @@ mod statements {
     #[test]
     fn postgres() {
         servers::runtime().block_on(async {
-            let tally = Tally::new("the application misbehaves", "PostgreSQL: statements");
+            let tally = Tally::new("the application misbehaves", format!("{}: statements", names(&[Flavor::Postgres])));
             let world = World::new(Flavor::MariaDb).await;
             let bridge = world.open().await;
             for (number, case) in CASES.iter().enumerate() {

@@ -56,7 +56,7 @@ pub async fn attempt(case: impl Future<Output = ()>) -> Result<(), String> {
 
 /// The servers of a pair, as people call them.
 pub fn pair(other: Flavor) -> String {
-    format!("PostgreSQL + {}", other.product())
+    integration_tests::torture::pair(other)
 }
 
 /// The transaction has one certain outcome, and both databases agree with it.

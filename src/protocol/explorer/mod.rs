@@ -103,8 +103,8 @@ fn tell_the_page(explored: &Explored) {
     *told = (told.0 + explored.states, told.1 + usize::from(explored.broken.is_some()));
     let (states, violations) = (told.0, vec!["\"see the test\""; told.1].join(","));
     let figures = format!(
-        r#"{{"kind":"every schedule of a small world","servers":"none: the model","cases":{states},"violations":[{violations}],"full":{}}}"#,
-        is_full()
+        r#"{{"kind":"every schedule of a small world","servers":"none: the model","cases":{states},"violations":[{violations}],"tried":"{}"}}"#,
+        if is_full() { "all" } else { "a sample" }
     );
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(target).join("torture");
