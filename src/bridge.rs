@@ -25,8 +25,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// One atomic transaction out of work on several databases: the entrance to the library.
 ///
-/// Cheap to clone: all clones are one bridge. The journal stays locked until the last clone is gone or
-/// [`close`](Self::close) was called.
+/// Cheap to clone: all clones are one bridge. The journal stays locked until [`close`](Self::close) has returned, or
+/// until shortly after the last clone is gone and what was begun with it has ended.
 #[derive(Clone)]
 pub struct Bridge {
     engine: Arc<Engine>,

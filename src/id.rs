@@ -18,6 +18,7 @@
 //! A text is ours only when the *whole* of it parses and prints back to the same bytes: no prefix match, no
 //! case folding, no leading zeros. Two texts never name one branch, one text never names two.
 
+use crate::torture::{self, Safeguard};
 use std::fmt;
 use std::str::FromStr;
 
@@ -26,6 +27,10 @@ use std::str::FromStr;
 /// The highest value that all servers take. MySQL's crash recovery loses prepared branches when the binary log
 /// holds XIDs of a higher formatID (bug 120125); MariaDB refuses anything from 2^32 - 1 up.
 pub const FORMAT_ID: u32 = 2_147_483_647;
+
+fn format_id() -> u32 {
+    if torture::is_on(Safeguard::FormatId) { FORMAT_ID } else { 1 }
+}
 
 /// The first field of every identifier: the format and its version.
 const FORMAT: &str = "hf1";
@@ -263,12 +268,12 @@ impl BranchId {
 
     /// The XA identifier as SQL text, in hexadecimal so that nothing has to be quoted.
     pub fn xid_sql(&self) -> String {
-        format!("X'{}',X'{}',{FORMAT_ID}", hex(self.gtrid().as_bytes()), hex(self.bqual().as_bytes()))
+        format!("X'{}',X'{}',{}", hex(self.gtrid().as_bytes()), hex(self.bqual().as_bytes()), format_id())
     }
 
     /// The branch behind an XA identifier as a server lists it; `None` for a foreign one.
     pub fn from_xid(format_id: i64, gtrid: &[u8], bqual: &[u8]) -> Option<Self> {
-        if format_id != i64::from(FORMAT_ID) {
+        if format_id != i64::from(self::format_id()) {
             return None;
         }
         let transaction = TransactionId::parse(std::str::from_utf8(gtrid).ok()?)?;

@@ -9,7 +9,7 @@ mod point;
 mod safeguard;
 
 #[cfg(feature = "torture")]
-pub use gate::{Action, Gate, Stop, arm, arrived};
+pub use gate::{Action, Gate, Place, Stop, arm, arrived};
 pub use point::{Moment, Point, Request, Step};
 pub use safeguard::Safeguard;
 #[cfg(feature = "torture")]

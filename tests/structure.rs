@@ -65,7 +65,7 @@ fn imports(line: &str) -> Vec<String> {
 #[test]
 fn modules_import_only_what_they_may() {
     let rules: &[(&str, &[&str])] = &[
-        ("id.rs", &[]),
+        ("id.rs", &["torture"]),
         ("torture", &["id", "torture"]),
         ("torture.rs", &["id", "torture"]),
         ("error.rs", &["id"]),
@@ -111,6 +111,21 @@ fn the_pure_parts_name_no_outside() {
                 assert!(!code(line).contains(word), "{}:{number}: {word} in a pure part", source.path);
             }
         }
+    }
+}
+
+/// A switch that nobody looks at would tell of tests that watch nothing.
+#[test]
+fn every_safeguard_has_its_switch() {
+    let named = sources("torture/safeguard.rs").remove(0).lines.into_iter();
+    let named = named.filter_map(|(_, line)| line.trim().strip_prefix("Self::")?.strip_suffix(',').map(str::to_owned));
+    let named: Vec<String> = named.filter(|name| name.bytes().all(|byte| byte.is_ascii_alphanumeric())).collect();
+    assert!(named.len() > 10, "{named:?}");
+    let product: Vec<_> = sources("").into_iter().filter(|one| !one.path.starts_with("src/torture")).collect();
+    for name in named {
+        let switch = format!("is_on(Safeguard::{name})");
+        let looks = |one: &Source| one.lines.iter().any(|(_, line)| code(line).contains(&switch));
+        assert!(product.iter().any(looks), "nobody asks whether {name} is on");
     }
 }
 

@@ -40,6 +40,26 @@ impl Default for Setup {
     }
 }
 
+/// A connection that a participant has beside its pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// It holds the lease.
+    Lease,
+    /// The resolver works on it.
+    Resolver,
+}
+
+impl Which {
+    /// What the connection calls itself under a claim.
+    pub fn name(self, participant: &dyn Participant, claim: Claim) -> String {
+        let prefix = match self {
+            Self::Lease => "handfast.lease",
+            Self::Resolver => "handfast.resolver",
+        };
+        format!("{prefix}.{}.{}", claim.incarnation, participant.name())
+    }
+}
+
 /// A database of some kind, with a table of numbered rows.
 #[expect(async_fn_in_trait, reason = "tests await it where they are, they never send it to another thread")]
 pub trait Harness: Sized {
@@ -79,8 +99,12 @@ pub trait Harness: Sized {
     /// From outside: how many sessions of an incarnation there are.
     async fn sessions(&self, incarnation: Incarnation) -> usize;
 
-    /// From outside: ends the resolver's connection of a participant that has a claim; whether there was one.
+    /// From outside: ends the connections that a participant has a claim by, the one that holds the lease and the one that
+    /// the resolver works on; whether there was one that held it.
     async fn end_resolver(&self, participant: &dyn Participant, claim: Claim) -> bool;
+
+    /// From outside: ends one of the two; whether there was one.
+    async fn end_connection(&self, which: Which, participant: &dyn Participant, claim: Claim) -> bool;
 
     /// From outside: prepares another program's transaction.
     async fn prepare_foreign(&self, name: &str);

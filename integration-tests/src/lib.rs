@@ -11,6 +11,8 @@ pub mod application;
 pub mod conformance;
 pub mod proxy;
 pub mod servers;
+#[cfg(feature = "torture")]
+pub mod soak;
 pub mod torture;
 pub mod world;
 

@@ -73,6 +73,8 @@ enum Fault {
     Delay(Duration),
     /// This many bytes of the answer arrive.
     Truncate(usize),
+    /// The answer to the first such message is kept, and is what the second one gets.
+    Replay,
 }
 
 /// Whether it happens before the server sees the message or after it has acted.
@@ -94,6 +96,8 @@ struct Armed {
     to_skip: AtomicU32,
     fired: watch::Sender<u32>,
     released: watch::Sender<bool>,
+    /// An answer that is to be given once more.
+    kept: Mutex<Vec<u8>>,
 }
 
 /// A rule in the making: on which message.
@@ -169,6 +173,11 @@ impl Proxy {
     /// Every message of every client so far, in the order of arrival, delivered or not.
     pub fn messages(&self) -> Vec<Message> {
         lock(&self.shared.messages).clone()
+    }
+
+    /// Forgets the messages so far: for tests that go on for long.
+    pub fn forget(&self) {
+        lock(&self.shared.messages).clear();
     }
 
     /// How many messages so far contained this text.
@@ -252,6 +261,12 @@ impl On {
         self.arm(Fault::Truncate(bytes), Place::After)
     }
 
+    /// Delivers the message and keeps its answer. The next such message, of whatever connection, is not delivered and gets
+    /// that answer. Fires then.
+    pub fn replay(self) -> Rule {
+        self.every().arm(Fault::Replay, Place::Before)
+    }
+
     fn arm(self, fault: Fault, place: Place) -> Rule {
         let armed = Arc::new(Armed {
             text: self.text,
@@ -262,6 +277,7 @@ impl On {
             to_skip: AtomicU32::new(self.nth - 1),
             fired: watch::Sender::new(0),
             released: watch::Sender::new(false),
+            kept: Mutex::default(),
         });
         lock(&self.shared.rules).push(armed.clone());
         Rule { armed, shared: self.shared }

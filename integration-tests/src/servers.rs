@@ -13,6 +13,7 @@ use tokio::sync::OnceCell;
 /// # Panics
 /// When there are no threads to be had.
 pub fn runtime() -> Runtime {
+    crate::torture::switch_off_as_told();
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 

@@ -4,11 +4,20 @@
 //! (`make torture`), else a few of each kind, by a seed that it prints and that `HANDFAST_SEED` sets again. A [`Tally`]
 //! counts, and leaves its figures in `target/torture` for `docs/torture.md`, which is made from them.
 
+pub mod page;
+
+use crate::servers::{Flavor, installation, target};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+
+/// Every kind of fault that tests count, in words for the page. Each has to be on it: `scripts/torture NAME..` puts it there.
+pub const KINDS: &[&str] = &[SOAK];
+
+/// What the soak counts.
+pub const SOAK: &str = "everything at once, at random (a case is a transaction)";
 
 /// Whether every case is to be tried.
 pub fn is_full() -> bool {
@@ -75,6 +84,27 @@ fn sample<C, K: Ord>(cases: Vec<C>, each: usize, stratum: impl Fn(&C) -> K, dice
     taken
 }
 
+/// Switches off the safeguards that `HANDFAST_OFF` names, with commas between: for this process and for good.
+///
+/// # Panics
+/// When there is no such safeguard, or the feature `torture` is not there.
+pub fn switch_off_as_told() {
+    let Ok(names) = std::env::var("HANDFAST_OFF") else { return };
+    for name in names.split(',').filter(|name| !name.is_empty()) {
+        switch_off(name);
+    }
+}
+
+#[cfg(feature = "torture")]
+fn switch_off(name: &str) {
+    handfast::torture::switch_off(name.parse().unwrap_or_else(|error| panic!("{error}")));
+}
+
+#[cfg(not(feature = "torture"))]
+fn switch_off(name: &str) {
+    panic!("{name} is on: the feature `torture` is not there");
+}
+
 /// Counts the cases of one kind of fault over one pair of servers.
 pub struct Tally {
     kind: &'static str,
@@ -89,9 +119,12 @@ struct Counted {
 }
 
 impl Tally {
-    /// Of a kind of fault, in words for the page: `the application is killed`; `servers` as people call them:
-    /// `PostgreSQL 15 + MariaDB 10.11`.
+    /// Of a kind of fault. `servers` as [`pair`] or [`names`] has them.
+    ///
+    /// # Panics
+    /// When the kind is not among [`KINDS`].
     pub fn new(kind: &'static str, servers: impl Into<String>) -> Self {
+        assert!(KINDS.contains(&kind) || cfg!(test), "{kind:?} is not in torture::KINDS, so the page would lack it");
         Self { kind, servers: servers.into(), counted: Mutex::default() }
     }
 
@@ -136,7 +169,18 @@ fn file_name(text: &str) -> String {
 
 /// Where the figures are kept.
 pub fn directory() -> PathBuf {
-    crate::servers::target().join("torture")
+    target().join("torture")
+}
+
+/// The servers of a test over PostgreSQL and another: `PostgreSQL 15.18 + MariaDB 10.11.19`.
+pub fn pair(other: Flavor) -> String {
+    names(&[Flavor::Postgres, other])
+}
+
+/// Servers with their real versions.
+pub fn names(flavors: &[Flavor]) -> String {
+    let name = |flavor: &Flavor| format!("{} {}", flavor.product(), installation(*flavor).version());
+    flavors.iter().map(name).collect::<Vec<_>>().join(" + ")
 }
 
 #[cfg(test)]

@@ -179,11 +179,17 @@ impl Side {
 
     /// Whether somebody holds a lock on a key: the row, or its place.
     pub async fn is_locked(&self, key: i32) -> bool {
+        self.is_any_locked(&[key]).await
+    }
+
+    /// Whether somebody holds a lock on one of these keys.
+    pub async fn is_any_locked(&self, keys: &[i32]) -> bool {
         let wait = match self.flavor() {
             Flavor::Postgres => "SET lock_timeout = '50ms'",
             Flavor::MariaDb | Flavor::MySql => "SET SESSION innodb_lock_wait_timeout = 1",
         };
-        let statement = format!("{wait}; BEGIN; INSERT INTO t VALUES ({key}, 0); ROLLBACK");
+        let rows: Vec<String> = keys.iter().map(|key| format!("({key}, 0)")).collect();
+        let statement = format!("{wait}; BEGIN; INSERT INTO t VALUES {}; ROLLBACK", rows.join(", "));
         let answer = self.server.query(&self.database, &statement).await;
         let chain = answer.err().map(|error| error.chain()).unwrap_or_default();
         // 55P03 and 1205; a duplicate key is an answer, and no lock.
@@ -193,17 +199,29 @@ impl Side {
     /// What of this world is prepared there, as the server names it, in order.
     pub async fn prepared(&self) -> Vec<String> {
         let ours = format!("hf1.{}.", self.node);
-        let (sql, column, ours) = match self.flavor() {
-            Flavor::Postgres => ("SELECT gid FROM pg_prepared_xacts", 0, ours),
-            Flavor::MariaDb => ("XA RECOVER", 3, ours),
-            Flavor::MySql => ("XA RECOVER CONVERT XID", 3, hex(ours.as_bytes())),
-        };
-        let rows = self.query(sql).await;
-        let names = rows.into_iter().filter_map(|mut row| row.swap_remove(column));
-        let mut names: Vec<_> = names.filter(|name| name.to_ascii_lowercase().contains(&ours)).collect();
+        let ours = if self.flavor() == Flavor::MySql { hex(ours.as_bytes()) } else { ours };
+        let mut names = self.listed().await;
+        names.retain(|name| name.to_ascii_lowercase().contains(&ours));
         // No server promises an order.
         names.sort();
         names
+    }
+
+    /// What is prepared there at all, as the server names it.
+    async fn listed(&self) -> Vec<String> {
+        let (sql, column) = match self.flavor() {
+            Flavor::Postgres => ("SELECT gid FROM pg_prepared_xacts", 0),
+            Flavor::MariaDb => ("XA RECOVER", 3),
+            Flavor::MySql => ("XA RECOVER CONVERT XID", 3),
+        };
+        let rows = self.query(sql).await;
+        rows.into_iter().filter_map(|mut row| row.swap_remove(column)).collect()
+    }
+
+    /// The texts of the ids of all that is prepared there, of whatever node.
+    pub async fn prepared_of_all(&self) -> Vec<String> {
+        let names = self.listed().await;
+        if self.flavor() == Flavor::MySql { names.iter().map(|name| unhex(name)).collect() } else { names }
     }
 
     /// The ids of what of this world is prepared there, in order.

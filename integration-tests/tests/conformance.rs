@@ -3,10 +3,10 @@
 use integration_tests::conformance::{Harness, MariaDb, MemoryHarness, MySql, MysqlHarness, PostgresHarness, cases};
 use integration_tests::servers::{Flavor, is_available, runtime};
 
-/// One test for each case and kind: `case::kind`.
+/// One test for each case and kind: `case::kind`; behind `on servers`, only of those kinds that have connections.
 macro_rules! conformance {
-    ($($case:ident)*) => {$(
-        mod $case {
+    ($($case:ident)*; on servers: $($with_connections:ident)*) => {
+        $(mod $case {
             use super::*;
 
             #[test]
@@ -14,28 +14,39 @@ macro_rules! conformance {
                 runtime().block_on(async { cases::$case(&MemoryHarness::new().await).await });
             }
 
-            #[test]
-            fn postgres() {
-                if is_available(Flavor::Postgres) {
-                    runtime().block_on(async { cases::$case(&PostgresHarness::new().await).await });
-                }
-            }
+            on_servers! { $case }
+        })*
+        $(mod $with_connections {
+            use super::*;
 
-            #[test]
-            fn mariadb() {
-                if is_available(Flavor::MariaDb) {
-                    runtime().block_on(async { cases::$case(&MysqlHarness::<MariaDb>::new().await).await });
-                }
-            }
+            on_servers! { $with_connections }
+        })*
+    };
+}
 
-            #[test]
-            fn mysql() {
-                if is_available(Flavor::MySql) {
-                    runtime().block_on(async { cases::$case(&MysqlHarness::<MySql>::new().await).await });
-                }
+macro_rules! on_servers {
+    ($case:ident) => {
+        #[test]
+        fn postgres() {
+            if is_available(Flavor::Postgres) {
+                runtime().block_on(async { cases::$case(&PostgresHarness::new().await).await });
             }
         }
-    )*};
+
+        #[test]
+        fn mariadb() {
+            if is_available(Flavor::MariaDb) {
+                runtime().block_on(async { cases::$case(&MysqlHarness::<MariaDb>::new().await).await });
+            }
+        }
+
+        #[test]
+        fn mysql() {
+            if is_available(Flavor::MySql) {
+                runtime().block_on(async { cases::$case(&MysqlHarness::<MySql>::new().await).await });
+            }
+        }
+    };
 }
 
 conformance! {
@@ -90,5 +101,9 @@ conformance! {
     witnesses_are_pruned_below
     a_settled_incarnation_is_pruned_whole
     pruning_is_bounded
-    a_person_finishes_what_the_statement_names
+    a_person_finishes_what_the_statement_names;
+
+    on servers:
+    a_lost_worker_keeps_the_lease
+    who_is_at_work_keeps_others_out
 }

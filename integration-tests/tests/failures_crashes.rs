@@ -38,9 +38,9 @@ each_pair! {
         let mut dice = Dice::new();
         let mut told = BTreeMap::new();
         for round in 0..15 {
-            let program = env!("CARGO_BIN_EXE_application");
+            let program = env!("CARGO_BIN_EXE_test-application");
             let config = world.builder("[pool]\nsize = 8\n");
-            let mut application = Application::start(program, &config, round * 100_000, 8, 0);
+            let mut application = Application::load(program, &config, round * 100_000, 8, 0).await;
             let enough = 1 + dice.roll(60);
             eventually("it has worked enough", async || {
                 let lines = application.lines();
@@ -50,7 +50,7 @@ each_pair! {
             // Where exactly in the middle of things is the scheduler's and the dice's.
             let moment = Duration::from_micros(dice.roll(5_000));
             tokio::time::sleep(moment).await;
-            application.kill();
+            application.kill().await;
             let said = application.transactions();
             assert!(!said.is_empty(), "{}", application.errors());
             told.extend(said);

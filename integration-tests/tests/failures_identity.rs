@@ -18,8 +18,8 @@ each_pair! {
         let links = tempfile::TempDir::new().unwrap();
         let link = links.path().join("journal");
         std::os::unix::fs::symlink(world.journal.path(), &link).unwrap();
-        let program = env!("CARGO_BIN_EXE_application");
-        let first = Application::start(program, &world.builder(""), 0, 2, 0);
+        let program = env!("CARGO_BIN_EXE_test-application");
+        let first = Application::load(program, &world.builder(""), 0, 2, 0).await;
         eventually("it works", async || first.has_said("Committed")).await;
         let last = |side: &Side| side.proxy.messages().iter().map(|message| message.connection).max();
         let connections = || world.sides().map(last);
@@ -47,11 +47,11 @@ each_pair! {
     /// The lock is the kernel's: when its holder is gone, however it went, the next one starts at once.
     async fn d45_the_lock_of_a_killed_program_is_free(other) {
         let world = World::new(other).await;
-        let program = env!("CARGO_BIN_EXE_application");
+        let program = env!("CARGO_BIN_EXE_test-application");
         for round in 0..3 {
-            let mut application = Application::start(program, &world.builder(""), round * 100_000, 2, 0);
+            let mut application = Application::load(program, &world.builder(""), round * 100_000, 2, 0).await;
             eventually("it works", async || application.has_said("Committed")).await;
-            application.kill();
+            application.kill().await;
             let pass = world.recover().await;
             assert!(pass.is_complete(), "{:#?}", pass.left);
         }
@@ -62,6 +62,25 @@ each_pair! {
         world.recover().await;
         world.nothing_is_prepared().await;
         assert_eq!(world.ledger.keys().await, world.orders.keys().await);
+    }
+
+    /// Programs with databases in common that are started at the same moment, as after a failure of power: each opens.
+    async fn programs_that_start_at_once_do_not_meet(other) {
+        let world = World::new(other).await;
+        for round in 0..4 {
+            let starts = (0..12).map(|number| {
+                let journal = tempfile::TempDir::new().unwrap();
+                let config = world.builder_at(journal.path(), "").node(&format!("at-once-{round}-{number}")).build();
+                tokio::spawn(async move {
+                    let bridge = Bridge::open(config).await.unwrap_or_else(|error| panic!("{}", error.chain()));
+                    bridge.close().await.unwrap();
+                    drop(journal);
+                })
+            });
+            for start in starts.collect::<Vec<_>>() {
+                start.await.unwrap();
+            }
+        }
     }
 
     /// Restarted twice, within the same second: no id comes again.
@@ -90,11 +109,10 @@ each_pair! {
     }
 
     /// An old decision is not taken for that of a new branch with the same number.
-    // Held, not cut: the lease would be lost with each connection, and nothing new prepared.
     async fn d19_an_old_decision_says_nothing_of_a_new_branch(other) {
         let world = World::new(other).await;
         let words = world.orders.words();
-        let no_commit = world.orders.proxy.on(words.commit).every().hold();
+        let no_commit = world.orders.proxy.on(words.commit).every().cut();
         let first = Program::start(world.config("")).await;
         let decided = first.begin_commit(1).await;
         no_commit.fired().await;

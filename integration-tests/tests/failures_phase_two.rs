@@ -193,12 +193,12 @@ each_pair! {
                 key += 1;
                 let on = side.proxy.on(side.words().commit).and_stay_down();
                 let rule = if delivered { on.cut_answer() } else { on.cut() };
-                let program = env!("CARGO_BIN_EXE_application");
-                let mut application = Application::start(program, &world.builder(""), key, 1, 1);
+                let program = env!("CARGO_BIN_EXE_test-application");
+                let mut application = Application::load(program, &world.builder(""), key, 1, 1).await;
                 rule.fired().await;
                 let other = world.other(side);
                 eventually("the other side is committed", async || other.has(key).await).await;
-                application.kill();
+                application.kill().await;
                 side.proxy.up();
                 assert_eq!(side.has(key).await, delivered);
                 assert_eq!(side.prepared().await.len(), usize::from(!delivered));
@@ -355,7 +355,7 @@ each_pair! {
                 let first = i32::from(side.name == ORDERS) * 2;
                 let (decided, undecided) = (first + 1, first + 2);
                 let program = Program::start(world.config("")).await;
-                let no_commit = side.proxy.on(side.words().commit).every().hold();
+                let no_commit = side.proxy.on(side.words().commit).every().cut();
                 let committed = program.begin_commit(decided).await;
                 no_commit.fired().await;
                 eventually("the other side is committed", async || world.other(side).has(decided).await).await;

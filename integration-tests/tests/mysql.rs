@@ -776,7 +776,7 @@ each_mysql! {
         let lines = "[recovery]\nstatement_timeout = \"3s\"";
         let through = try_mysql("orders", &proxy.url(&database), lines).unwrap();
         let rival = try_mysql("orders", &server.url(&database), lines).unwrap();
-        cases::a_half_open_lease_is_taken_over(&proxy, &through, &rival).await;
+        cases::a_half_open_lease_is_taken_over(&proxy, "') = CONNECTION_ID()", &through, &rival).await;
     }
 
     /// Witnesses that are inserted and not prepared yet are neither waited for nor pruned.

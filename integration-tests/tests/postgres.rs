@@ -359,7 +359,7 @@ on_postgres! {
         let lines = "[recovery]\nstatement_timeout = \"2s\"";
         let through = postgres_at("bench", &proxy.url(&database), lines);
         let rival = postgres_at("bench", &harness.url(), lines);
-        cases::a_half_open_lease_is_taken_over(&proxy, &through, &rival).await;
+        cases::a_half_open_lease_is_taken_over(&proxy, "l.pid = pg_catalog.pg_backend_pid() AND l.locktype", &through, &rival).await;
     }
 
     /// A connection that the server has ended is seen to be gone, without asking.

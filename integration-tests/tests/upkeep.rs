@@ -1,7 +1,7 @@
 //! What a bridge and its tables need to stay in order for ever: leases that are lost, servers that are replaced, rows that
 //! are pruned, journals that are copied. On real servers.
 
-use handfast::id::ParticipantName;
+use handfast::id::{ParticipantName, hex};
 use handfast::resolver::Resolver;
 use handfast::{Bridge, Error, ErrorKind, Outcome};
 use integration_tests::application::Application;
@@ -79,7 +79,7 @@ fn copy_journal(from: &Path, to: &Path) {
 }
 
 each_pair! {
-    /// The resolver's connection is cut, or swallowed by the network, while a transaction is being prepared: somebody else
+    /// The connection that holds the lease is cut, or swallowed by the network, while a transaction is being prepared: somebody else
     /// could have had the lease and settled what is prepared. So it is rolled back, whether the lease is held again by
     /// then or not; the next one commits.
     async fn a_lease_lost_on_the_way_rolls_back(other) {
@@ -121,6 +121,43 @@ each_pair! {
         bridge.close().await.unwrap();
     }
 
+    /// A commit that the network cuts or swallows each time it is sent leaves the lease alone: other transactions go on, and
+    /// it is carried out as soon as it gets through.
+    async fn a_commit_that_hangs_leaves_the_lease(other) {
+        let world = World::new(other).await;
+        let bridge = world.open_with("[recovery]\nlease_interval = \"100ms\"\nstatement_timeout = \"1s\"").await;
+        let ways: [Arm; 2] = [On::cut, On::hold];
+        let mut key = 0;
+        for (number, side) in (0..).zip(world.sides()) {
+            let messages = side.proxy.messages();
+            let taking = messages.iter().find(|message| message.text.contains(lease_words(side).1));
+            let taking = &taking.expect("it was taken").text;
+            for way in ways {
+                key += 2;
+                let tx = insert(&bridge, key).await;
+                let branch = tx.id().branch(number, 0);
+                let named = match side.flavor() {
+                    Flavor::Postgres => format!("COMMIT PREPARED '{}.", tx.id()),
+                    Flavor::MariaDb | Flavor::MySql => format!("XA COMMIT X'{}'", hex(branch.gtrid().as_bytes())),
+                };
+                let rule = way(side.proxy.on(&named).every());
+                let (taken, listed) = (side.proxy.count(taking), side.proxy.count(side.words().list));
+                let committing = tokio::spawn(tx.commit());
+                eventually("it is tried again and again", async || rule.times() > 2).await;
+                insert(&bridge, key + 1).await.commit().await.unwrap();
+                assert_eq!(committing.await.unwrap().unwrap().pending.len(), 1);
+                assert!(side.proxy.count(side.words().list) > listed);
+                assert_eq!(side.proxy.count(taking), taken, "{}: the lease was kept", side.name);
+                rule.disarm();
+                rule.release();
+                world.is_on_both(key).await;
+                world.is_on_both(key + 1).await;
+            }
+        }
+        assert_eq!((bridge.status().damaged, bridge.status().in_doubt), (0, 0));
+        bridge.close().await.unwrap();
+    }
+
     /// The network swallows the end of a program: its server keeps the lease for it. The next opening is told so, and gets
     /// in when the server has noticed, or when somebody has ended the dead session.
     async fn a_dead_programs_lease_is_free_in_a_while(other) {
@@ -143,7 +180,7 @@ each_pair! {
                 assert!(side.proxy.count("tcp_user_timeout") > 0 && side.proxy.count("tcp_keepalives_idle") > 0);
                 side.query(&format!(
                     "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity \
-                     WHERE application_name = 'handfast.resolver.{incarnation}.{}'",
+                     WHERE application_name LIKE 'handfast.%.{incarnation}.{}'",
                     side.name
                 ))
                 .await;
@@ -274,8 +311,8 @@ each_pair! {
     /// killed in the middle.
     async fn pruned_rows_are_not_missed(other) {
         let world = World::new(other).await;
-        let program = env!("CARGO_BIN_EXE_application");
-        let mut application = Application::start(program, &world.builder(""), 0, 4, 0);
+        let program = env!("CARGO_BIN_EXE_test-application");
+        let mut application = Application::load(program, &world.builder(""), 0, 4, 0).await;
         let committed = |application: &Application| {
             let said = application.transactions();
             said.into_iter().filter(|(_, one)| one.answer == Some(Outcome::Committed)).map(|(key, one)| (key, one.id)).collect::<Vec<_>>()
@@ -289,7 +326,7 @@ each_pair! {
         for side in world.sides() {
             eventually("rows go", async || rows(side).await * 2 < committed(&application).len()).await;
         }
-        application.kill();
+        application.kill().await;
         let said = committed(&application);
         for side in world.sides() {
             side.sessions_are_gone().await;

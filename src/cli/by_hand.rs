@@ -5,9 +5,8 @@
 use super::args::Format;
 use super::exit::Exit;
 use super::explain;
-use super::list::facts;
 use super::output::Output;
-use super::report::{Participant, Report, Rows, Transaction};
+use super::report::{Facts, Participant, Report, Rows, Transaction};
 use crate::Config;
 use crate::error::{Error, Result};
 use crate::id::{ParticipantName, TransactionId};
@@ -35,7 +34,7 @@ pub async fn resolve(
         Ok(pass) => {
             let left = pass.left.transactions.iter().find(|one| one.id == id);
             let participants = pass.view.participants.iter().map(Participant::new).map(|one| one.exit);
-            left.map_or(Exit::Clean, |one| Transaction::planned(one, &super::report::Facts::default()).exit)
+            left.map_or(Exit::Clean, |one| Transaction::planned(one, &Facts::default()).exit)
                 .max(participants.max().unwrap_or_default())
         }
     };
@@ -155,7 +154,7 @@ async fn show_found(
     output: &mut Output,
 ) -> Result<Option<Transaction>> {
     let mut view = resolver.observe().await;
-    let facts = facts(resolver, &view).await;
+    let facts = Facts::of(resolver, &view).await;
     let ours = resolver.image(|image| image.incarnation(id.incarnation).is_some());
     if !ours {
         if output.format() == Format::Text {

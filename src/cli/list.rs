@@ -24,7 +24,7 @@ pub async fn run(config: Config, older_than: Option<Duration>, output: &mut Outp
     let resolver = Resolver::read(config)?;
     let mut view = resolver.observe().await;
     let plan = resolver.examine(&mut view).await;
-    let facts = facts(&resolver, &view).await;
+    let facts = Facts::of(&resolver, &view).await;
     let mut report =
         Report::of_look(&view, &plan, &facts).in_use_by(resolver.holder()).and_unsettled(unasked(&resolver));
     if let Some(threshold) = older_than {
@@ -35,17 +35,6 @@ pub async fn run(config: Config, older_than: Option<Duration>, output: &mut Outp
     drop(report);
     resolver.close().await?;
     Ok(status)
-}
-
-/// What is known of the branches besides: ages, and who waits.
-pub(super) async fn facts(resolver: &Resolver, view: &View) -> Facts {
-    let mut facts = Facts::default();
-    facts.add_all(view);
-    resolver.image(|image| {
-        image.incarnations().for_each(|opened| facts.opened(opened.incarnation, opened.opened_at_ms));
-    });
-    facts.ask_who_waits(resolver.participants(), view).await;
-    facts
 }
 
 /// The earlier openings that nobody has settled yet. Each leaves one, well ended or not, until the next opening has asked

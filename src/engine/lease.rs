@@ -122,7 +122,7 @@ impl Engine {
     /// Why nothing may be decided that was asked to prepare under these leases, if one of them was not held or is not what
     /// it was.
     pub fn interrupted(&self, under: &[(ParticipantName, Option<Taking>)]) -> Option<Error> {
-        if !torture::is_on(Safeguard::Lease) {
+        if !torture::is_on(Safeguard::UnderLease) {
             return None;
         }
         let (name, _) = under.iter().find(|(name, taken)| taken.is_none() || self.taking(*name) != *taken)?;

@@ -144,6 +144,7 @@ pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>
         timer: (input == Input::Commit).then_some(job.deadline),
         unfinished,
     };
+    torture::pass(Point::Step(Step::Ending), None).await;
     match input {
         Input::Commit => pump.tell_under_lease(input),
         _ => pump.tell(input),

@@ -29,7 +29,8 @@ const TEMPORARY: &str = ".new";
 
 fn sequence_of(name: &str) -> Option<u64> {
     let sequence = name.strip_prefix("segment-")?.parse().ok()?;
-    (segment_name(sequence) == name).then_some(sequence)
+    // A number that leaves none for what comes behind it was not given by counting.
+    (segment_name(sequence) == name && sequence <= u64::MAX / 2).then_some(sequence)
 }
 
 fn is_temporary(name: &str) -> bool {

@@ -10,13 +10,13 @@
 use super::format::{self, Content};
 use super::in_flight::InFlight;
 use super::outcomes::Image;
+use super::sync::{Builder, Condvar, Instant, JoinHandle, Mutex, MutexGuard};
 use super::writer::{Writer, snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::protocol::Record;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// How long a noted record may wait for company.
@@ -281,7 +281,7 @@ impl Drop for Guard<'_> {
 /// # Errors
 /// [`ErrorKind::Journal`] if the operating system has none to give.
 pub fn spawn(shared: Arc<Shared>, writer: Writer) -> Result<JoinHandle<()>> {
-    let thread = std::thread::Builder::new().name("handfast-journal".into());
+    let thread = Builder::new().name("handfast-journal".into());
     thread
         .spawn(move || run(&shared, writer))
         .map_err(|error| Error::new(ErrorKind::Journal, "the journal's thread cannot be started").because(error))

@@ -119,6 +119,13 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+/// What the committer runs on. Its tests run it on another, whose every interleaving they choose.
+mod sync {
+    pub use std::sync::{Condvar, Mutex, MutexGuard};
+    pub use std::thread::{Builder, JoinHandle};
+    pub use std::time::Instant;
+}
+
 pub(crate) use lockfile::{host, remark};
 
 pub use audit::Audit;

@@ -15,6 +15,7 @@ use super::writer::{Writer, snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, JournalId};
 use crate::protocol::{IncarnationRecord, Record};
+use crate::torture::{self, Point, Safeguard, Step};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -164,7 +165,10 @@ pub fn begin(
         Some(journal) => assert_eq!(journal, image.journal(), "segments of another journal were refused"),
         None => write_promise(&mut *lock, image.journal()).map_err(failed)?,
     }
-    writer.remove_stale();
+    torture::pass_blocking(Point::Step(Step::Compacted));
+    if torture::is_on(Safeguard::DurableBeforeActing) {
+        writer.remove_stale();
+    }
     Ok(Opened { name, image, writer, lock })
 }
 

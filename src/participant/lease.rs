@@ -1,9 +1,14 @@
 //! The lease: one program at a time decides and settles in a node's name. What the databases have in common of it.
 //!
-//! A lease is a lock of the server that the resolver's connection holds for life: the server frees it when the
-//! connection ends, however it ends, and no clock is needed. What a connection of the *same* incarnation still holds,
-//! because its other end has not noticed that the network is gone, is ended: it is known by the name that the
-//! connection has, in which the incarnation is.
+//! A lease is a lock of the server that a connection holds for life: the server frees it when the connection ends, however
+//! it ends, and no clock is needed. That connection does nothing else, so that nothing the resolver asks for can cost the
+//! lease. The resolver's own connection has a lock, too, for as long as it lives. Each of the two is taken first and
+//! looks at the other then: who takes the lease makes sure that no other program's resolver is at work, and a resolver goes
+//! to work when it has seen, its own lock in hand, that the lease is its program's. So whichever comes second sees the
+//! first, and a resolver that has gone to work may go on when its lease is lost: nobody else can have it meanwhile.
+//!
+//! What a connection of the *same* incarnation still holds, because its other end has not noticed that the network is gone,
+//! is ended: it is known by the name that the connection has, in which the incarnation is.
 
 use super::Claim;
 use crate::config::RecoveryConfig;
@@ -16,14 +21,31 @@ use std::time::Duration;
 /// incarnation's sessions ends it.
 pub(super) const UNCLAIMED: &str = "handfast.resolver";
 
-/// What it calls itself under a claim: 59 bytes at most, below the limits of PostgreSQL (63) and MySQL (64).
-pub(super) fn connection_name(participant: ParticipantName, claim: &Claim) -> String {
-    format!("{UNCLAIMED}.{}.{participant}", claim.incarnation)
+/// What the connections call themselves that hold a lease.
+pub(super) const HOLDER: &str = "handfast.lease";
+
+/// The two connections of a claim, each with a lock of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Duty {
+    /// Holds the lease.
+    Hold,
+    /// Works for the resolver.
+    Work,
+}
+
+/// What a connection calls itself under a claim: 59 bytes at most, below the limits of PostgreSQL (63) and MySQL (64).
+pub(super) fn connection_name(duty: Duty, participant: ParticipantName, claim: &Claim) -> String {
+    let prefix = match duty {
+        Duty::Hold => HOLDER,
+        Duty::Work => UNCLAIMED,
+    };
+    format!("{prefix}.{}.{participant}", claim.incarnation)
 }
 
 /// The incarnation in such a name.
 pub(super) fn incarnation_of(connection_name: &str) -> Option<Incarnation> {
-    connection_name.strip_prefix(UNCLAIMED)?.strip_prefix('.')?.split('.').next()?.parse().ok()
+    let rest = [HOLDER, UNCLAIMED].into_iter().find_map(|prefix| connection_name.strip_prefix(prefix))?;
+    rest.strip_prefix('.')?.split('.').next()?.parse().ok()
 }
 
 /// A number for a lock, the same in every version: FNV-1a over the parts and their ends.
@@ -32,8 +54,8 @@ pub(super) fn key(parts: &[&str]) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// How long a server keeps the connection, and with it the lease, of a resolver of which it hears nothing any more. Far
-/// longer than two confirmations are apart, so that only who is gone is forgotten.
+/// How long a server keeps the two connections, and with them the lease, of a program of which it hears nothing any more.
+/// Far longer than two confirmations are apart, so that only who is gone is forgotten.
 pub(super) fn silence(recovery: &RecoveryConfig) -> Duration {
     recovery
         .lease_interval
@@ -129,10 +151,19 @@ mod tests {
     #[test]
     fn a_connection_tells_its_incarnation() {
         let claim = Claim { node: "n".parse().unwrap(), incarnation: Incarnation(0xa1) };
-        let name = connection_name("a23456789012345678901234".parse().unwrap(), &claim);
-        assert_eq!(name.len(), 59);
-        assert_eq!(incarnation_of(&name), Some(Incarnation(0xa1)));
-        for other in [UNCLAIMED, "handfast.00000000000000a1.0.0", "handfast.resolverx.00000000000000a1.a", ""] {
+        for duty in [Duty::Hold, Duty::Work] {
+            let name = connection_name(duty, "a23456789012345678901234".parse().unwrap(), &claim);
+            assert!(name.len() <= 59, "{name}");
+            assert_eq!(incarnation_of(&name), Some(Incarnation(0xa1)));
+        }
+        for other in [
+            UNCLAIMED,
+            HOLDER,
+            "handfast.lease.00000000000000zz.a",
+            "handfast.00000000000000a1.0.0",
+            "handfast.resolverx.00000000000000a1.a",
+            "",
+        ] {
             assert_eq!(incarnation_of(other), None, "{other}");
         }
     }

@@ -279,7 +279,7 @@ pub type Hear<'a> = &'a (dyn Fn(usize, Answer<Finish>) + Sync);
 /// A database that can take part. Implement it to add another kind.
 ///
 /// The resolver calls everything but [`begin`](Self::begin) over a connection that is the participant's own, never
-/// from the pool, so that recovery cannot starve behind the transactions that wait for it. Each call is bounded in
+/// from the pool, so that recovery cannot starve behind the transactions that wait for it; another one holds the lease. Each call is bounded in
 /// time by the implementation.
 pub trait Participant: Send + Sync + 'static {
     /// The configured name.
@@ -372,9 +372,9 @@ pub trait Participant: Send + Sync + 'static {
         from: u64,
     ) -> BoxFuture<'a, Result<Vec<Witnessed>>>;
 
-    /// Takes the lease of a node on this participant, or makes sure that it is still held. From then on each new
-    /// connection of the resolver takes it first and refuses to work without it. What an earlier connection of the same
-    /// incarnation still holds is taken from it.
+    /// Takes the lease of a node on this participant, or makes sure that it is still held. From then on nothing is done for
+    /// the resolver without it, and whatever becomes of the resolver's calls, it stays. What an earlier connection of the
+    /// same incarnation still holds is taken from it.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`], naming the holder, when somebody else has it. A participant without locks, which cannot
@@ -426,7 +426,7 @@ pub trait Participant: Send + Sync + 'static {
         None
     }
 
-    /// Closes the pool and the resolver's connection.
+    /// Closes the pool, the resolver's connection, and the one that holds the lease.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 

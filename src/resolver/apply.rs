@@ -3,7 +3,7 @@
 use super::{Progress, Resolver, View};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName};
-use crate::participant::{Answer, BoxFuture, Participant, Question};
+use crate::participant::{Answer, BoxFuture, Participant};
 use crate::protocol::recovery::{Action, BranchPlan, Evidence, Plan};
 use crate::protocol::{Finish, Resolution};
 use crate::torture::{self, Request};
@@ -83,13 +83,16 @@ async fn send(participant: &dyn Participant, branches: &[&BranchPlan], progress:
         if matches!(heard.last(), Some((_, Heard::Lost(_)))) {
             break;
         }
-        let answer =
-            match torture::request(Request::Fence, participant.name(), participant.ask(&branch.id, Question::Fence))
-                .await
-            {
-                Ok(found) => Heard::Evidence(found.into()),
-                Err(error) => Heard::nothing(&error),
-            };
+        let answer = match torture::request(
+            Request::Fence,
+            participant.name(),
+            Resolver::fence(participant, &branch.id),
+        )
+        .await
+        {
+            Ok(found) => Heard::Evidence(found.into()),
+            Err(error) => Heard::nothing(&error),
+        };
         progress(Progress::Done(branch));
         heard.push((branch.id, answer));
     }

@@ -83,7 +83,11 @@ impl Resolver {
         if self.identified(&**participant, &mut None).await.is_err() {
             return Evidence::NotAsked;
         }
-        let question = if self.store.journal().is_some() { Question::Fence } else { Question::Look };
-        participant.ask(&branch, question).await.map_or(Evidence::NotAsked, Evidence::from)
+        let found = if self.store.journal().is_some() {
+            Self::fence(&**participant, &branch).await
+        } else {
+            participant.ask(&branch, Question::Look).await
+        };
+        found.map_or(Evidence::NotAsked, Evidence::from)
     }
 }

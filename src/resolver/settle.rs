@@ -10,7 +10,7 @@ use crate::participant::Participant;
 use crate::participant::witness::{Kind, PAGE};
 use crate::protocol::recovery::{Action, Plan, Scan, Settling, Verdict, Why};
 use crate::protocol::{IncarnationRecord, Record};
-use crate::torture::{self, Point, Request, Step};
+use crate::torture::{self, Point, Request, Safeguard, Step};
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,7 +102,7 @@ impl Resolver {
         if let Some(trouble) = &seen.trouble {
             return Shown::OutOfReach(trouble.chain());
         }
-        for (number, incarnations) in numbers {
+        for (number, incarnations) in numbers.iter().filter(|_| torture::is_on(Safeguard::SessionsEnd)) {
             match torture::request(Request::EndSessions, name, participant.end_sessions(*number, incarnations)).await {
                 Ok(0) => {}
                 Ok(count) => tracing::info!(participant = %name, count, "sessions of earlier incarnations were ended"),

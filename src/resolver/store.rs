@@ -5,6 +5,7 @@ use crate::id::{Incarnation, JournalId, Lineage, ParticipantName, TransactionId}
 use crate::journal::{Image, Journal, Offline};
 use crate::protocol::recovery::{Memory, Recalled};
 use crate::protocol::{Absence, CommitRecord, DamageRecord, IncarnationRecord, Outcome};
+use crate::torture::{self, Safeguard};
 use std::sync::Arc;
 
 /// Where the memory is.
@@ -65,7 +66,12 @@ impl Store {
 
 impl Memory for Store {
     fn incarnation(&self, incarnation: Incarnation) -> Option<IncarnationRecord> {
-        self.image(|image| Memory::incarnation(image, incarnation))
+        let known = self.image(|image| Memory::incarnation(image, incarnation));
+        if torture::is_on(Safeguard::Ownership) {
+            return known;
+        }
+        let any = self.image(|image| image.incarnations().last().cloned());
+        known.or(any.map(|opened| IncarnationRecord { incarnation, ..opened }))
     }
 
     fn is_live(&self, id: TransactionId) -> bool {
@@ -89,6 +95,9 @@ impl Memory for Store {
     }
 
     fn settled(&self, incarnation: Incarnation) -> Option<Absence> {
+        if !torture::is_on(Safeguard::Settled) && !self.is_at_work(incarnation) {
+            return Some(Absence::RolledBack);
+        }
         self.image(|image| Memory::settled(image, incarnation))
     }
 

@@ -3,7 +3,7 @@
 use super::Point;
 use crate::id::ParticipantName;
 #[cfg(feature = "torture")]
-pub use armed::{Action, Gate, Stop, arm, arrived};
+pub use armed::{Action, Gate, Place, Stop, arm, arrived};
 
 /// Stops here where that was armed.
 #[inline]

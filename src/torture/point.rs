@@ -59,6 +59,8 @@ pub enum Moment {
 /// A step of the program's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
+    /// The application has asked for the end of its transaction, and nobody has been asked anything yet.
+    Ending,
     /// A record that is waited for is about to be queued.
     Append,
     /// A batch of the journal is written and not synced.
@@ -71,13 +73,13 @@ pub enum Step {
     Answer,
     /// A record that nobody waits for is about to be noted.
     Note,
-    /// The file of the next segment is there under its temporary name.
+    /// The file of the next segment is there under its temporary name, at opening as at any other time.
     SegmentMade,
     /// The next segment has its name, and its directory is synced.
     SegmentPublished,
     /// The segment before it says that it is closed.
     SegmentClosed,
-    /// A compacted segment counts, and the segments before it are still there.
+    /// A segment that begins with a snapshot counts, and the segments before it are still there.
     Compacted,
     /// The resolver knows what is to be done, and has sent nothing.
     Planned,
@@ -141,7 +143,8 @@ impl Moment {
 
 impl Step {
     /// Each.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
+        Self::Ending,
         Self::Append,
         Self::Written,
         Self::Synced,
@@ -159,6 +162,7 @@ impl Step {
 
     const fn name(self) -> &'static str {
         match self {
+            Self::Ending => "ending",
             Self::Append => "append",
             Self::Written => "written",
             Self::Synced => "synced",

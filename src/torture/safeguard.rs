@@ -11,6 +11,8 @@ pub enum Safeguard {
     Guard,
     /// An answer counts with the nonce of its own question only.
     Nonce,
+    /// A call that was dropped half way ends the use of its session.
+    Torn,
     /// A branch leaves its witness.
     Witness,
     /// *Never* is said after the fence has been placed, not when nothing was found.
@@ -25,19 +27,30 @@ pub enum Safeguard {
     DurableBeforeActing,
     /// A branch is finished on the connection that prepared it, or that connection is closed.
     SameConnection,
+    /// MariaDB's word from outside counts together with what the witness says.
+    Proof,
     /// The formatID of XA ids is the highest there is.
     FormatId,
     /// A branch is ours by a full parse and an opening of this journal.
     Ownership,
-    /// Decisions are made under the lease alone.
+    /// One program at a time decides and settles in a node's name.
     Lease,
+    /// What was prepared under a lease is decided under the same one.
+    UnderLease,
+    /// A server is taken for the one that is known by its name when its data is.
+    Lineage,
+    /// Nothing is settled by an older copy of the journal.
+    OlderCopy,
+    /// An earlier opening is settled when its sessions are gone.
+    SessionsEnd,
 }
 
 impl Safeguard {
     /// Each.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 18] = [
         Self::Guard,
         Self::Nonce,
+        Self::Torn,
         Self::Witness,
         Self::Fence,
         Self::Settled,
@@ -45,9 +58,14 @@ impl Safeguard {
         Self::DirectorySync,
         Self::DurableBeforeActing,
         Self::SameConnection,
+        Self::Proof,
         Self::FormatId,
         Self::Ownership,
         Self::Lease,
+        Self::UnderLease,
+        Self::Lineage,
+        Self::OlderCopy,
+        Self::SessionsEnd,
     ];
 
     /// `same-connection`
@@ -55,6 +73,7 @@ impl Safeguard {
         match self {
             Self::Guard => "guard",
             Self::Nonce => "nonce",
+            Self::Torn => "torn",
             Self::Witness => "witness",
             Self::Fence => "fence",
             Self::Settled => "settled",
@@ -62,9 +81,14 @@ impl Safeguard {
             Self::DirectorySync => "directory-sync",
             Self::DurableBeforeActing => "durable-before-acting",
             Self::SameConnection => "same-connection",
+            Self::Proof => "proof",
             Self::FormatId => "format-id",
             Self::Ownership => "ownership",
             Self::Lease => "lease",
+            Self::UnderLease => "under-lease",
+            Self::Lineage => "lineage",
+            Self::OlderCopy => "older-copy",
+            Self::SessionsEnd => "sessions-end",
         }
     }
 }

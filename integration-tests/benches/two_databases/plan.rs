@@ -79,7 +79,7 @@ impl Plan {
             open: one("BENCH_OPEN", "1000"),
             in_doubt: one("BENCH_IN_DOUBT", "1000"),
             finished: one("BENCH_FINISHED", "1000000"),
-            parts: list("BENCH_PARTS", "timed,counted,participants,begin,memory,journal"),
+            parts: list("BENCH_PARTS", "timed,counted,participants,begin,memory,recovery,journal"),
             variants: std::env::var_os("BENCH_VARIANTS").map(|_| list("BENCH_VARIANTS", "")),
         }
     }

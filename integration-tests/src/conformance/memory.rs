@@ -1,6 +1,6 @@
 //! The harness of the reference participant.
 
-use super::{Harness, Setup};
+use super::{Harness, Setup, Which};
 use handfast::Result;
 use handfast::id::{BranchId, Incarnation, SessionName};
 use handfast::participant::memory::{Memory, MemoryServer, MemorySession};
@@ -70,6 +70,11 @@ impl Harness for MemoryHarness {
         let was_held = participant.holds();
         self.server.end_resolvers();
         was_held
+    }
+
+    async fn end_connection(&self, which: Which, participant: &dyn Participant, claim: Claim) -> bool {
+        // Its resolver has no connection to lose.
+        which == Which::Lease && self.end_resolver(participant, claim).await
     }
 
     async fn prepare_foreign(&self, name: &str) {

@@ -1,6 +1,6 @@
 //! The harness of MySQL and MariaDB.
 
-use super::{Harness, Setup, eventually};
+use super::{Harness, Setup, Which, eventually};
 use crate::servers::{self, Flavor, Server};
 use handfast::Result;
 use handfast::config::Config;
@@ -197,7 +197,12 @@ impl<F: OnServer> Harness for MysqlHarness<F> {
     }
 
     async fn end_resolver(&self, participant: &dyn Participant, claim: Claim) -> bool {
-        self.end_holder(format!("handfast.resolver.{}.{}", claim.incarnation, participant.name())).await
+        self.end_connection(Which::Resolver, participant, claim).await;
+        self.end_connection(Which::Lease, participant, claim).await
+    }
+
+    async fn end_connection(&self, which: Which, participant: &dyn Participant, claim: Claim) -> bool {
+        self.end_holder(which.name(participant, claim)).await
     }
 
     async fn prepare_foreign(&self, name: &str) {

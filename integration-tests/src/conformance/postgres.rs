@@ -1,6 +1,6 @@
 //! The harness of PostgreSQL.
 
-use super::{Harness, Setup};
+use super::{Harness, Setup, Which};
 use crate::servers::{self, Flavor, Server};
 use handfast::Result;
 use handfast::config::Config;
@@ -128,7 +128,12 @@ impl Harness for PostgresHarness {
     }
 
     async fn end_resolver(&self, participant: &dyn Participant, claim: Claim) -> bool {
-        let name = format!("handfast.resolver.{}.{}", claim.incarnation, participant.name());
+        self.end_connection(Which::Resolver, participant, claim).await;
+        self.end_connection(Which::Lease, participant, claim).await
+    }
+
+    async fn end_connection(&self, which: Which, participant: &dyn Participant, claim: Claim) -> bool {
+        let name = which.name(participant, claim);
         let end =
             format!("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = '{name}'");
         self.sql(&end).await.as_deref() == Some("t")

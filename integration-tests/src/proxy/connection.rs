@@ -29,9 +29,9 @@ async fn serve(shared: Arc<Shared>, client: TcpStream, mut state: watch::Receive
         server.set_nodelay(true)?;
         let number = shared.next_connection.fetch_add(1, Ordering::Relaxed);
         let framing = Framing::new(shared.flavor, number);
-        Connection { shared: &shared, client, server, framing, unsent: Vec::new(), withheld: None, cut_after: None }
-            .run()
-            .await
+        let (unsent, withheld, cut_after, keeps) = (Vec::new(), None, None, None);
+        let shared = &shared;
+        Connection { shared, client, server, framing, unsent, withheld, cut_after, keeps, was_held: false }.run().await
     };
     tokio::select! {
         // An error means that one of the two has gone: both ends are closed, as the other would see it.
@@ -51,6 +51,10 @@ struct Connection<'a> {
     withheld: Option<watch::Receiver<bool>>,
     /// So many bytes more of the server's may pass; then the rule has fired, and this ends.
     cut_after: Option<(usize, Arc<Armed>)>,
+    /// Where the answers are kept until the next message.
+    keeps: Option<Arc<Armed>>,
+    /// What was held is delivered: should its client be gone by now, it is acted on all the same.
+    was_held: bool,
 }
 
 /// Waits until answers may pass again.
@@ -76,7 +80,7 @@ impl Connection<'_> {
             tokio::select! {
                 read = self.client.read_buf(&mut self.unsent) => {
                     if read? == 0 {
-                        return Ok(());
+                        return if self.was_held { self.await_the_end().await } else { Ok(()) };
                     }
                     if let Next::Ends = self.pass_messages().await? {
                         return Ok(());
@@ -100,6 +104,7 @@ impl Connection<'_> {
     async fn pass_messages(&mut self) -> io::Result<Next> {
         while let Some((length, message)) = self.framing.first(&self.unsent) {
             let bytes: Vec<u8> = self.unsent.drain(..length).collect();
+            self.keeps = None;
             let rule = message.and_then(|message| self.note(message));
             let next = match rule {
                 Some(rule) => self.fail(&rule, &bytes).await?,
@@ -113,6 +118,9 @@ impl Connection<'_> {
     }
 
     async fn pass_answer(&mut self, bytes: &[u8]) -> io::Result<Next> {
+        if let Some(rule) = &self.keeps {
+            lock(&rule.kept).extend_from_slice(bytes);
+        }
         let Some((left, rule)) = &mut self.cut_after else {
             return self.client.write_all(bytes).await.map(|()| Next::Goes);
         };
@@ -137,10 +145,14 @@ impl Connection<'_> {
     }
 
     async fn fail(&mut self, rule: &Arc<Armed>, bytes: &[u8]) -> io::Result<Next> {
+        if let Fault::Replay = rule.fault {
+            return self.replay(rule, bytes).await;
+        }
         match rule.place {
             Place::Before => {
                 let next = self.stop(rule).await?;
                 if let Next::Goes = next {
+                    self.was_held = true;
                     self.deliver(bytes).await?;
                 }
                 Ok(next)
@@ -153,11 +165,25 @@ impl Connection<'_> {
                         self.cut_after = Some((bytes, rule.clone()));
                         return Ok(Next::Goes);
                     }
-                    Fault::Hold | Fault::Delay(_) => {}
+                    Fault::Hold | Fault::Delay(_) | Fault::Replay => {}
                 }
                 self.stop(rule).await
             }
         }
+    }
+
+    /// Keeps an answer, or gives the one that was kept.
+    async fn replay(&mut self, rule: &Arc<Armed>, bytes: &[u8]) -> io::Result<Next> {
+        let kept = lock(&rule.kept).clone();
+        if kept.is_empty() {
+            self.keeps = Some(rule.clone());
+            self.deliver(bytes).await?;
+        } else {
+            self.client.write_all(&kept).await?;
+            lock(&self.shared.rules).retain(|armed| !Arc::ptr_eq(armed, rule));
+            rule.fire(self.shared);
+        }
+        Ok(Next::Goes)
     }
 
     /// Does what the rule says, at its place.
@@ -170,6 +196,7 @@ impl Connection<'_> {
         rule.fire(self.shared);
         match rule.fault {
             Fault::Cut | Fault::Reset | Fault::Truncate(_) => Ok(Next::Ends),
+            Fault::Replay => unreachable!("it stops nobody"),
             Fault::Delay(delay) => {
                 tokio::time::sleep(delay).await;
                 Ok(Next::Goes)

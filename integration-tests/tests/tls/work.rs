@@ -112,8 +112,9 @@ async fn die_half_way(work: &Work, cut_off: usize) {
         .unwrap();
     let mut said = BufReader::new(application.stdout.take().unwrap()).lines();
     let mut told = application.stdin.take().unwrap();
+    told.write_all(b"open\n").await.unwrap();
     assert_eq!(said.next_line().await.unwrap().as_deref(), Some("open"));
-    told.write_all(b"write 1\n").await.unwrap();
+    told.write_all(b"entry 1\n").await.unwrap();
     assert!(said.next_line().await.unwrap().unwrap().starts_with("begun "));
     let rule = proxy.on(if cut_off == 0 { "COMMIT PREPARED" } else { "XA COMMIT" }).hold();
     told.write_all(b"commit\n").await.unwrap();
@@ -171,8 +172,9 @@ each_pair! {
             work.databases[0]
         );
         let sessions = work.servers[0].query("postgres", &in_the_clear).await.unwrap();
-        // The pool's and the resolver's.
-        assert_eq!(sessions[0], [Some("2".to_owned()), Some("0".to_owned())]);
+        let count = |column: usize| sessions[0][column].as_deref().and_then(|count| count.parse::<u32>().ok()).unwrap();
+        // The pool's, and the resolver's one or two.
+        assert!(count(0) >= 2 && count(1) == 0, "{sessions:?}");
         bridge.close().await.unwrap();
         assert_eq!(work.rows().await, [["1"], ["1"]]);
 

@@ -156,7 +156,7 @@ each_pair! {
     async fn a_restarted_application_recovers(other) {
         let stage = Stage::new(other).await;
         let id = killed_at(&stage, Some("COMMIT PREPARED"), Some("XA COMMIT")).await;
-        let application = stage.application().await;
+        let mut application = stage.application().await;
         stage.tool("list").await.ended(0);
         application.end().await;
         settled(&stage, &[&id], "committed", &["1"]).await;

@@ -119,7 +119,7 @@ each_pair! {
             is(finding(&report, Some(participant), "lineage"), "good", &["the data is lineage"]);
         }
         application.tell("commit").await;
-        assert_eq!(application.says("committed ").await, id);
+        assert_eq!(application.committed().await, id);
         application.end().await;
         stage.assert_rows(&["1"], &["1"]).await;
         stage.assert_nothing_prepared().await;

@@ -61,7 +61,7 @@ async fn beside_an_application(stage: &Stage) {
     for rule in &held {
         rule.release();
     }
-    application.says("committed ").await;
+    application.committed().await;
     application.end().await;
 }
 

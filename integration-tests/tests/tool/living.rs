@@ -39,7 +39,7 @@ each_pair! {
         assert_eq!(stage.prepared_ledger().await.len(), 1, "nothing was touched");
 
         held.release();
-        assert_eq!(application.says("committed ").await, id);
+        assert_eq!(application.committed().await, id);
         assert_eq!(stage.tool(&format!("outcome {id}")).await.ended(0).stdout, "committed\n");
         application.end().await;
         stage.json("list", 0).await;

@@ -104,7 +104,7 @@ each_pair! {
         command.arg("--config").arg(stage.config_path()).args(["drain", "--wait", "60s"]);
         let waits = tokio::spawn(run_to_end(command));
         held.release();
-        application.says("committed ").await;
+        application.committed().await;
         waits.await.unwrap().ended(0).says("nothing is prepared on any participant");
         application.end().await;
 

@@ -114,7 +114,7 @@ each_pair! {
 
     async fn a_journal_in_use(other) {
         let stage = Stage::new(other).await;
-        let application = stage.application().await;
+        let mut application = stage.application().await;
         let pid = format!("process {} on", application.pid());
         stage.tool("recover").await.ended(6).complains(&["is in use by", &pid, "stop it"]);
         // The same directory by another name is the same journal.
@@ -136,7 +136,7 @@ each_pair! {
         for row in 1..=20 {
             ids.push(application.write(row).await);
             application.tell("commit").await;
-            application.says("committed ").await;
+            application.committed().await;
         }
         application.end().await;
         stage.tool("journal repair --reason none --yes").await.ended(6).complains(&["nothing to repair"]);
@@ -187,7 +187,7 @@ async fn repaired(stage: &Stage, ids: &[String], file: &str, dump: &Ran) {
     let mut application = stage.application().await;
     application.write(100).await;
     application.tell("commit").await;
-    application.says("committed ").await;
+    application.committed().await;
     application.end().await;
 }
 

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::Command;
 use tokio::time::timeout;
 
 /// How long a program may take to do or say something.
@@ -229,7 +228,7 @@ pub fn tool() -> Command {
     command.arg0("handfast").stdin(Stdio::null()).kill_on_drop(true);
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        if text.starts_with("HANDFAST_") && text != "HANDFAST_MYSQL_ROOT" {
+        if text.starts_with("HANDFAST_") && !text.ends_with("_ROOT") {
             command.env_remove(&name);
         }
     }
@@ -310,67 +309,42 @@ impl Network {
     }
 }
 
-/// A running application, see `test-application.rs`.
-pub struct Application {
-    process: Child,
-    input: Option<ChildStdin>,
-    said: Lines<BufReader<ChildStdout>>,
-    log: PathBuf,
+/// A running application that writes rows into the tables of a stage.
+pub struct Application(integration_tests::application::Application);
+
+impl std::ops::Deref for Application {
+    type Target = integration_tests::application::Application;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Application {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
 }
 
 impl Application {
     async fn start(config: &Path, log: PathBuf) -> Self {
-        let stderr = std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
-        let mut process = Command::new(env!("CARGO_BIN_EXE_test-application"))
-            .arg(config)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(stderr)
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let (input, output) = (process.stdin.take(), process.stdout.take().unwrap());
-        let mut application = Self { process, input, said: BufReader::new(output).lines(), log };
+        let program = env!("CARGO_BIN_EXE_test-application");
+        let mut application = Self(integration_tests::application::Application::start_at(program, config, log));
+        application.tell("open").await;
         application.says("open").await;
         application
     }
 
-    pub fn pid(&self) -> u32 {
-        self.process.id().expect("it was not waited for")
-    }
-
-    /// Tells it to do something.
-    pub async fn tell(&mut self, line: &str) {
-        let input = self.input.as_mut().expect("its input was not closed");
-        input.write_all(format!("{line}\n").as_bytes()).await.unwrap();
-    }
-
-    /// Waits for its next line, which must begin like this; returns the rest.
-    pub async fn says(&mut self, beginning: &str) -> String {
-        let line = timeout(PATIENCE, self.said.next_line()).await;
-        let line = line.unwrap_or_else(|_| panic!("no {beginning:?} within {PATIENCE:?}")).unwrap();
-        let rest = line.as_deref().and_then(|line| line.strip_prefix(beginning)).map(|rest| rest.trim().to_owned());
-        rest.unwrap_or_else(|| {
-            panic!("{line:?}, not {beginning:?}; {}", std::fs::read_to_string(&self.log).unwrap_or_default())
-        })
-    }
-
     /// Begins a transaction that writes a row on both sides; returns its id.
     pub async fn write(&mut self, row: u32) -> String {
-        self.tell(&format!("write {row}")).await;
-        self.says("begun ").await
+        self.tell(&format!("entry {row}")).await;
+        self.says(&format!("begun {row} ")).await
     }
 
-    /// `kill -9`
-    pub async fn kill(mut self) {
-        self.process.kill().await.unwrap();
-    }
-
-    /// Lets it end in good order.
-    pub async fn end(mut self) {
-        drop(self.input.take());
-        let ended = timeout(PATIENCE, self.process.wait()).await.expect("it ends").unwrap();
-        assert!(ended.success(), "{}", std::fs::read_to_string(&self.log).unwrap_or_default());
+    /// Waits until it says that a transaction is committed; returns its id.
+    pub async fn committed(&mut self) -> String {
+        let said = self.says("Committed ").await;
+        said.split_once(' ').expect("a row and an id").1.to_owned()
     }
 }
 

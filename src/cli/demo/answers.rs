@@ -1,4 +1,5 @@
-//! What the application wrote down: each transaction before its first statement, each answer when it came.
+//! What an application wrote down, the demo's and that of the tests: each transaction before its first statement, each
+//! answer when it came.
 //!
 //! A line is written by one call on a file opened for appending, so it is whole or absent after `kill -9`.
 
@@ -6,10 +7,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::TransactionId;
 use crate::protocol::Outcome;
 use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
+use std::str::FromStr;
 
 /// Where a transaction writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,17 +24,21 @@ pub enum Shape {
     Orders,
 }
 
-impl Shape {
-    fn as_str(self) -> &'static str {
-        match self {
+impl Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Both => "both",
             Self::Ledger => "ledger",
             Self::Orders => "orders",
-        }
+        })
     }
+}
 
-    fn parse(text: &str) -> Option<Self> {
-        [Self::Both, Self::Ledger, Self::Orders].into_iter().find(|shape| shape.as_str() == text)
+impl FromStr for Shape {
+    type Err = ();
+
+    fn from_str(text: &str) -> std::result::Result<Self, ()> {
+        [Self::Both, Self::Ledger, Self::Orders].into_iter().find(|shape| shape.to_string() == text).ok_or(())
     }
 }
 
@@ -46,9 +52,9 @@ impl Notebook {
         file.map(Self).map_err(|error| unreadable(path, error))
     }
 
-    /// Before the first statement.
-    pub fn begun(&self, id: TransactionId, shape: Shape) {
-        self.line("begun", id, shape.as_str());
+    /// Before the first statement. `shape` says in one word what belongs to the transaction.
+    pub fn begun(&self, id: TransactionId, shape: impl Display) {
+        self.line("begun", id, shape);
     }
 
     /// When the answer came.
@@ -64,14 +70,15 @@ impl Notebook {
 
 /// What was written down of one transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Noted {
-    pub shape: Shape,
+pub struct Noted<S> {
+    /// What belongs to it.
+    pub shape: S,
     /// `None` when the application was killed before it had one.
     pub answer: Option<Outcome>,
 }
 
 /// Reads everything that was written down.
-pub fn read(path: &Path) -> Result<BTreeMap<TransactionId, Noted>> {
+pub fn read<S: FromStr>(path: &Path) -> Result<BTreeMap<TransactionId, Noted<S>>> {
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, error))?;
     let mut noted = BTreeMap::new();
     for line in text.lines() {
@@ -80,12 +87,12 @@ pub fn read(path: &Path) -> Result<BTreeMap<TransactionId, Noted>> {
     Ok(noted)
 }
 
-fn add(noted: &mut BTreeMap<TransactionId, Noted>, line: &str) -> Option<()> {
+fn add<S: FromStr>(noted: &mut BTreeMap<TransactionId, Noted<S>>, line: &str) -> Option<()> {
     let mut words = line.split(' ');
     let (what, id, rest) = (words.next()?, words.next()?.parse().ok()?, words.next()?);
     match what {
         "begun" => {
-            let new = noted.insert(id, Noted { shape: Shape::parse(rest)?, answer: None });
+            let new = noted.insert(id, Noted { shape: rest.parse().ok()?, answer: None });
             assert!(new.is_none(), "transaction ids never repeat: {id}");
         }
         "answer" => {

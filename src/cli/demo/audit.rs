@@ -55,7 +55,7 @@ struct Held {
 impl Summary {
     /// Recovers until nothing is left to do, then counts.
     pub async fn count(stage: &Stage, seed: u64, kills: Kills) -> Result<Self> {
-        let noted = answers::read(&stage.answers())?;
+        let noted = answers::read::<Shape>(&stage.answers())?;
         let resolver = Resolver::open(stage.config()?)?;
         recover(&resolver).await?;
         let held = Held::read(stage).await?;
@@ -111,7 +111,7 @@ impl Summary {
         &mut self,
         resolver: &Resolver,
         held: &Held,
-        noted: &BTreeMap<TransactionId, Noted>,
+        noted: &BTreeMap<TransactionId, Noted<Shape>>,
     ) -> Result<()> {
         for (id, noted) in noted {
             let truth = held.outcome(*id, noted.shape);

@@ -8,7 +8,7 @@
 //! Nothing is assumed: the three zeros at the end are counted. Everything that was started or made is gone at the end,
 //! on Ctrl-C as well.
 
-mod answers;
+pub mod answers;
 pub mod application;
 mod audit;
 mod chaos;

@@ -1,54 +1,14 @@
 //! What the journal says of one transaction, each statement with the place of its record.
 
-use crate::cli::report::Moment;
+use crate::cli::report::{Audit, Chronicle, Moment, Told};
 use crate::id::TransactionId;
 use crate::journal::format::Entry;
 use crate::journal::{Offline, OfflineEntry};
 use crate::protocol::{Absence, Record, Remark, Resolution};
-use serde::Serialize;
-
-/// What the journal says.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct History {
-    /// When the opening was that began it.
-    pub opened: Option<Moment>,
-    /// The machine of that opening, as a participant's own table has it.
-    pub host: Option<String>,
-    /// Whether nothing of that opening can move any more.
-    pub settled: bool,
-    /// The records about it, in order.
-    pub records: Vec<Told>,
-}
-
-/// A record, for people.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Told {
-    /// `file:offset`
-    pub place: String,
-    /// Whether it is certainly durable.
-    pub durable: bool,
-    /// What it says.
-    pub what: String,
-}
-
-/// What a person did, or what was found that needs one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Audit {
-    /// `file:offset`
-    pub place: String,
-    /// What: `damaged`, `resolved_commit`, `resolved_roll_back`, `forgotten`, `incomplete`, `given_up`.
-    pub what: &'static str,
-    /// When, if the record says so.
-    pub at: Option<Moment>,
-    /// On which machine, if the record says so.
-    pub host: Option<String>,
-    /// What was found, or the reason that was given.
-    pub why: String,
-}
 
 /// All that the journal says of a transaction.
-pub fn of(found: &Offline, id: TransactionId) -> (History, Vec<Audit>) {
-    let mut history = History { settled: found.image.is_settled(id.incarnation), ..History::default() };
+pub fn of(found: &Offline, id: TransactionId) -> (Chronicle, Vec<Audit>) {
+    let mut history = Chronicle { settled: found.image.is_settled(id.incarnation), ..Chronicle::default() };
     let mut audit = Vec::new();
     for entry in &found.entries {
         if let Entry::Record(Record::Incarnation(opened)) = &entry.entry

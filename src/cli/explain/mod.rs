@@ -9,9 +9,9 @@ mod history;
 mod text;
 
 use super::exit::Exit;
-use super::list::facts;
 use super::output::Output;
-use super::report::{Facts, Foreign, Participant, Report, Rows, Transaction, foreign_facts, gid};
+use super::report::{Explained, Facts, Foreign, Participant, Report, Rows, Statement, Transaction};
+use super::report::{foreign_facts, gid};
 use crate::Config;
 use crate::error::Result;
 use crate::id::{BranchId, TransactionId};
@@ -21,37 +21,9 @@ use crate::protocol::Resolution;
 use crate::protocol::recovery::{Action, Sighting, TransactionPlan};
 use crate::resolver::{Foreigner, Resolver, View};
 use asked::Asked;
-pub use history::{Audit, History};
-use serde::Serialize;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
-
-/// What `explain` adds to a transaction.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Explained {
-    /// What the journal says.
-    pub journal: History,
-    /// What persons did, and what needs one.
-    pub audit: Vec<Audit>,
-    /// How to do by hand what recovery does.
-    pub statements: Vec<Statement>,
-    /// What to do now.
-    pub next: String,
-}
-
-/// A statement for a server's own prompt.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Statement {
-    /// Where to type it.
-    pub participant: String,
-    /// What it ends.
-    pub gid: String,
-    /// `commit` or `roll_back`
-    pub resolution: &'static str,
-    /// What to type.
-    pub statement: String,
-}
 
 /// Explains a transaction, or says what is known of a branch that is not this journal's.
 ///
@@ -61,7 +33,7 @@ pub async fn run(config: Config, what: &str, output: &mut Output) -> Result<Exit
     let directory = config.journal.directory.clone();
     let resolver = Resolver::read(config)?;
     let mut view = resolver.observe().await;
-    let facts = facts(&resolver, &view).await;
+    let facts = Facts::of(&resolver, &view).await;
     let exit = match find(&resolver, &view, what) {
         Found::Ours(id) => {
             let one = transaction(&resolver, &mut view, &facts, &directory, id).await?;

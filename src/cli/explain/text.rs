@@ -1,10 +1,10 @@
 //! An explanation as text: under 25 lines of 80 columns for what is usual, statements on lines of their own.
 
-use super::{Audit, Explained, History, Statement};
 use crate::cli::exit::Exit;
-use crate::cli::report::{Moment, Report, Style, Transaction, branch_facts, foreign_facts, paragraph, table};
+use crate::cli::report::{Audit, Chronicle, Explained, Moment, Report, Statement, Style, Transaction};
+use crate::cli::report::{branch_facts, foreign_facts, paragraph, table};
 use crate::protocol::Outcome;
-use crate::protocol::recovery::{Action, History as Known, Sighting, TransactionPlan};
+use crate::protocol::recovery::{Action, History, Sighting, TransactionPlan};
 use std::io::{self, Write};
 
 /// A transaction of this journal.
@@ -64,8 +64,8 @@ pub fn foreign(report: &Report<'_>, statements: &[Statement], out: &mut dyn Writ
 
 fn headline(one: &Transaction) -> &'static str {
     match (one.outcome, one.action) {
-        (_, Action::Leave) if one.decision == Known::Live => "a running application is at work on it",
-        _ if one.decision == Known::Forgotten && one.exit == Exit::Clean => {
+        (_, Action::Leave) if one.decision == History::Live => "a running application is at work on it",
+        _ if one.decision == History::Forgotten && one.exit == Exit::Clean => {
             "it was damaged, and a person has dealt with it"
         }
         (_, Action::Resolve) => "whether it was decided is lost: a person has to decide",
@@ -81,7 +81,7 @@ fn headline(one: &Transaction) -> &'static str {
 
 /// What the journal says, a line each.
 fn journal(one: &Transaction, explained: &Explained) -> Vec<String> {
-    let History { opened, host, settled, records } = &explained.journal;
+    let Chronicle { opened, host, settled, records } = &explained.journal;
     let mut lines = Vec::new();
     if let Some(opened) = opened {
         let host = host.as_deref().map(|host| format!(" on {host}")).unwrap_or_default();
@@ -93,10 +93,10 @@ fn journal(one: &Transaction, explained: &Explained) -> Vec<String> {
         lines.push(format!("{} ({}){durable}", told.what, told.place));
     }
     let absent = match one.decision {
-        Known::Undecided => Some("no decision to commit"),
-        Known::Incomplete => Some("no decision to commit, but records may have been lost"),
-        Known::Stale => Some("no decision to commit, though there was one: an older copy"),
-        Known::Decided | Known::Unnamed => Some("not done: not every branch is known to be committed"),
+        History::Undecided => Some("no decision to commit"),
+        History::Incomplete => Some("no decision to commit, but records may have been lost"),
+        History::Stale => Some("no decision to commit, though there was one: an older copy"),
+        History::Decided | History::Unnamed => Some("not done: not every branch is known to be committed"),
         _ => None,
     };
     lines.extend(absent.map(str::to_owned));
@@ -137,10 +137,10 @@ pub fn next(plan: &TransactionPlan, in_use: bool) -> String {
     let id = plan.id;
     let unseen = plan.branches.iter().find(|one| matches!(one.sighting, Sighting::NotScanned | Sighting::OtherData));
     match (plan.action, unseen) {
-        (Action::Leave, _) if plan.history == Known::Live => {
+        (Action::Leave, _) if plan.history == History::Live => {
             "now: nothing: the process that has the journal is at work on it".to_owned()
         }
-        _ if plan.history == Known::Stale => {
+        _ if plan.history == History::Stale => {
             "now: this journal is an older copy: bring back the one that was used last".to_owned()
         }
         (Action::Damage, _) => format!(
@@ -154,7 +154,7 @@ pub fn next(plan: &TransactionPlan, in_use: bool) -> String {
             format!("now: mend what {} reports above, then run `handfast recover`", unseen.participant)
         }
         (Action::Nothing | Action::Finish | Action::FinishUnproven | Action::Leave, _)
-            if plan.outcome != Outcome::InDoubt && plan.history != Known::Decided =>
+            if plan.outcome != Outcome::InDoubt && plan.history != History::Decided =>
         {
             "now: nothing is left to be done".to_owned()
         }

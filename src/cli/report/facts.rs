@@ -2,7 +2,7 @@
 
 use crate::id::{BranchId, Incarnation, ParticipantName};
 use crate::participant::{Participant, Sighted, Sighting};
-use crate::resolver::View;
+use crate::resolver::{Resolver, View};
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,6 +23,17 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// All that is known of what was seen: ages, and who waits.
+    pub async fn of(resolver: &Resolver, view: &View) -> Self {
+        let mut facts = Self::default();
+        facts.add_all(view);
+        resolver.image(|image| {
+            image.incarnations().for_each(|opened| facts.opened(opened.incarnation, opened.opened_at_ms));
+        });
+        facts.ask_who_waits(resolver.participants(), view).await;
+        facts
+    }
+
     /// Takes over a participant's list; what was known before stays.
     pub fn add(&mut self, participant: ParticipantName, sightings: &[Sighting]) {
         for Sighting { branch, age } in sightings {

@@ -35,19 +35,20 @@
 
 mod build;
 mod course;
+mod explained;
 mod facts;
 mod rows;
 mod text;
 mod words;
 
 pub use course::Course;
+pub use explained::{Audit, Chronicle, Explained, Statement, Told};
 pub use facts::{Facts, gid};
 pub use rows::Rows;
 pub use text::{Style, branch_facts, for_people, foreign_facts, no_colour, paragraph, table};
 pub use words::Moment;
 
 use super::exit::Exit;
-use super::explain::Explained;
 use crate::error::Error;
 use crate::id::TransactionId;
 use crate::protocol::Outcome;

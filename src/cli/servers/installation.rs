@@ -5,6 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,14 +18,17 @@ pub struct Installation {
     flavor: Flavor,
     version: String,
     server: PathBuf,
-    /// The dynamic loader and the libraries to run the server with, for one that is unpacked into a folder.
+    /// The folder that stands for `/`, for one that is unpacked into a folder.
+    root: Option<PathBuf>,
+    /// The dynamic loader and the libraries to run such a one with, unless it is a script that does so itself.
     loader: Option<(PathBuf, PathBuf)>,
     /// What creates a data directory, where that is a program of its own.
     initializer: Option<PathBuf>,
 }
 
 impl Installation {
-    /// Finds a server: in `bin` when that is given, else where the product is usually installed.
+    /// Finds a server: in `bin` when that is given, else in the folder that `HANDFAST_POSTGRES_ROOT`,
+    /// `HANDFAST_MARIADB_ROOT` or `HANDFAST_MYSQL_ROOT` names, else where the product is usually installed.
     ///
     /// `bin` is the server's program, the folder that holds it, or a folder into which a distribution's packages
     /// were unpacked (`usr/sbin/mysqld` below it). A program given for [`Flavor::MySql`] may turn out to be
@@ -35,7 +39,7 @@ impl Installation {
     pub fn find(flavor: Flavor, bin: Option<&Path>) -> Result<Self> {
         let candidates = match bin {
             Some(bin) => given(flavor, bin),
-            None => usual(flavor),
+            None => told(flavor).map_or_else(|| usual(flavor), |root| given(flavor, &root)),
         };
         let mut looked_at = Vec::new();
         for candidate in candidates {
@@ -72,7 +76,7 @@ impl Installation {
 
     /// The folder that stands for `/` in an unpacked installation.
     pub(super) fn root(&self) -> Option<&Path> {
-        self.loader.is_some().then(|| root_of(&self.server)).flatten()
+        self.root.as_deref()
     }
 
     /// The words that run the server.
@@ -92,7 +96,9 @@ impl Installation {
         }
         let server = server.canonicalize().map_err(|error| error.to_string())?;
         let loader = root_of(&server).and_then(loader_in);
-        let mut found = Self { flavor: Flavor::MySql, version: String::new(), server, loader, initializer: None };
+        let root = root_of(&server).filter(|_| loader.is_some()).map(Path::to_owned);
+        let loader = loader.filter(|_| !is_script(&server));
+        let mut found = Self { flavor: Flavor::MySql, version: String::new(), server, root, loader, initializer: None };
         let words = found.command();
         let output = Command::new(&words[0]).args(&words[1..]).arg("--version").output();
         let output = output.map_err(|error| format!("does not run: {error}"))?;
@@ -124,13 +130,21 @@ fn given(flavor: Flavor, bin: &Path) -> Vec<PathBuf> {
     if bin.is_file() {
         return vec![bin.to_owned()];
     }
-    let below = ["", "sbin", "bin", "usr/sbin", "usr/bin"];
+    let below = ["", "sbin", "bin", "usr/sbin", "usr/bin"].map(|folder| bin.join(folder));
     let names: &[&str] = match flavor {
         Flavor::Postgres => &["postgres"],
         Flavor::MariaDb => &["mariadbd", "mysqld"],
         Flavor::MySql => &["mysqld", "mariadbd"],
     };
-    below.iter().flat_map(|folder| names.iter().map(move |name| bin.join(folder).join(name))).collect()
+    let plain = below.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
+    let debian = (flavor == Flavor::Postgres).then(|| versioned(&bin.join("usr/lib/postgresql")));
+    plain.chain(debian.into_iter().flatten()).collect()
+}
+
+/// The folder in which the product is, as the environment names it.
+fn told(flavor: Flavor) -> Option<PathBuf> {
+    let name = format!("HANDFAST_{}_ROOT", flavor.as_str().to_ascii_uppercase());
+    env::var_os(name).filter(|root| !root.is_empty()).map(PathBuf::from)
 }
 
 /// The programs that are usually there.
@@ -138,7 +152,7 @@ fn usual(flavor: Flavor) -> Vec<PathBuf> {
     let system = ["/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin"].map(PathBuf::from);
     let everywhere = |name: &'static str| path().chain(system.clone()).map(move |folder| folder.join(name));
     let mut programs: Vec<PathBuf> = match flavor {
-        Flavor::Postgres => everywhere("postgres").chain(versioned("/usr/lib/postgresql")).collect(),
+        Flavor::Postgres => everywhere("postgres").chain(versioned(Path::new("/usr/lib/postgresql"))).collect(),
         Flavor::MariaDb => everywhere("mariadbd").collect(),
         Flavor::MySql => unpacked().map(|root| root.join("usr/sbin/mysqld")).chain(everywhere("mysqld")).collect(),
     };
@@ -165,7 +179,7 @@ fn path() -> impl Iterator<Item = PathBuf> {
 }
 
 /// Debian's PostgreSQL versions, the newest first.
-fn versioned(root: &str) -> impl Iterator<Item = PathBuf> {
+fn versioned(root: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(root).into_iter().flatten().flatten();
     let mut versions: Vec<(u32, PathBuf)> = entries
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin/postgres"))))
@@ -174,14 +188,12 @@ fn versioned(root: &str) -> impl Iterator<Item = PathBuf> {
     versions.into_iter().map(|(_, program)| program)
 }
 
-/// Where an unpacked MySQL may be: `HANDFAST_MYSQL_ROOT`, else in the target directory of the checkout that we
-/// are in.
+/// Where an unpacked MySQL may be: in the target directory of the checkout that we are in.
 fn unpacked() -> impl Iterator<Item = PathBuf> {
-    let told = env::var_os("HANDFAST_MYSQL_ROOT").map(PathBuf::from);
     let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let here = env::current_dir().unwrap_or_default();
     let above: Vec<PathBuf> = here.ancestors().map(|folder| folder.join("target")).collect();
-    told.into_iter().chain(target.into_iter().chain(above).map(|target| target.join(UNPACKED_MYSQL)))
+    target.into_iter().chain(above).map(|target| target.join(UNPACKED_MYSQL))
 }
 
 /// The folder that stands for `/`, when a program lies in a tree of packages unpacked elsewhere.
@@ -198,6 +210,12 @@ fn loader_in(root: &Path) -> Option<(PathBuf, PathBuf)> {
         let loader = files.into_iter().find(|file| file.file_name().to_string_lossy().starts_with("ld-linux"))?;
         Some((loader.path(), folder))
     })
+}
+
+/// Whether a program is a script, as those are in which `scripts/setup` wraps what it unpacks.
+fn is_script(program: &Path) -> bool {
+    let mut start = [0; 2];
+    fs::File::open(program).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"
 }
 
 /// `postgres (PostgreSQL) 15.18 (Debian ..)`, `mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for ..`,
@@ -257,6 +275,28 @@ mod tests {
         assert_eq!(root_of(Path::new("/x/r/usr/sbin/mysqld")), Some(Path::new("/x/r")));
         assert_eq!(root_of(Path::new("/usr/sbin/mysqld")), None);
         assert_eq!(root_of(Path::new("/opt/mysql/bin/mysqld")), None);
+    }
+
+    /// As `scripts/setup --newest` leaves them.
+    #[test]
+    fn a_wrapped_program_brings_its_own_loader() {
+        let root = tempfile::TempDir::new().unwrap();
+        let place = |file: &str, text: &str| {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        };
+        place("usr/lib/machine/ld-linux-machine.so.2", "");
+        place("usr/sbin/mariadbd", "#!/bin/sh\necho 'mariadbd  Ver 11.8.9-MariaDB-4 from Debian'");
+        place("usr/bin/mariadb-install-db", "");
+        place("usr/lib/postgresql/18/bin/postgres", "#!/bin/sh\necho 'postgres (PostgreSQL) 18.6 (Debian 18.6-3)'");
+        place("usr/lib/postgresql/18/bin/initdb", "");
+        let found = Installation::find(Flavor::MariaDb, Some(root.path())).unwrap();
+        assert_eq!((found.version(), found.command().len()), ("11.8.9", 1));
+        assert_eq!(found.root(), Some(root.path().canonicalize().unwrap().as_path()));
+        let found = Installation::find(Flavor::Postgres, Some(root.path())).unwrap();
+        assert_eq!((found.version(), found.command().len(), found.root()), ("18.6", 1, None));
     }
 
     #[test]

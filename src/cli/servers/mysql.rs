@@ -87,6 +87,11 @@ pub(super) fn initialize(installation: &Installation, directory: &Path) -> Vec<O
     let mut words = Vec::new();
     if let Some(initializer) = installation.initializer() {
         words.extend([initializer.into(), defaults]);
+        if let Some(root) = installation.root() {
+            let mut base = OsString::from("--basedir=");
+            base.push(root.join("usr"));
+            words.push(base);
+        }
         words.extend(
             ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve", "--force"]
                 .map(OsString::from),

@@ -141,17 +141,12 @@ impl Disk {
         let after = self.kill();
         let mut inner = self.inner();
         for inode in &mut inner.inodes {
-            let Inode { live, durable, dirty } = inode;
-            for sector in std::mem::take(dirty) {
+            for sector in std::mem::take(&mut inode.dirty) {
                 if dice.roll(2) == 0 {
-                    let (start, end) = (sector * SECTOR, live.len().min((sector + 1) * SECTOR));
-                    if durable.len() < end {
-                        durable.resize(end, 0);
-                    }
-                    durable[start..end].copy_from_slice(&live[start..end]);
+                    inode.write_back(sector);
                 }
             }
-            *live = durable.clone();
+            inode.live = inode.durable.clone();
         }
         let unsynced = std::mem::take(&mut inner.unsynced);
         let surviving = dice.roll(unsynced.len() + 1);
@@ -287,6 +282,15 @@ impl Inode {
         self.live[offset..end].copy_from_slice(bytes);
         self.dirty.extend(offset / SECTOR..=(end - 1) / SECTOR);
     }
+
+    /// Makes a sector durable as it is.
+    fn write_back(&mut self, sector: usize) {
+        let (start, end) = (sector * SECTOR, self.live.len().min((sector + 1) * SECTOR));
+        if self.durable.len() < end {
+            self.durable.resize(end, 0);
+        }
+        self.durable[start..end].copy_from_slice(&self.live[start..end]);
+    }
 }
 
 /// Counts what is read.
@@ -329,8 +333,9 @@ impl StorageFile for MemoryFile {
                 let lies = inner.faults.lying_sync_from.is_some_and(|from| inner.syncs >= from);
                 let inode = &mut inner.inodes[self.inode];
                 if !lies {
-                    inode.durable = inode.live.clone();
-                    inode.dirty.clear();
+                    // What a failed sync made it forget is not written by the next one.
+                    let dirty = std::mem::take(&mut inode.dirty);
+                    dirty.into_iter().for_each(|sector| inode.write_back(sector));
                 }
                 Ok(())
             }

@@ -4,8 +4,11 @@ mod audit;
 mod disk;
 mod document;
 mod files;
+mod interleavings;
 mod reading;
 mod repair;
 mod samples;
 mod schedules;
 mod torture;
+#[cfg(feature = "torture")]
+mod watchers;

@@ -24,6 +24,7 @@ use crate::id::{BranchId, ParticipantName};
 use crate::participant::witness::Kind;
 use crate::participant::{Answer, BoxFuture, Branch};
 use crate::protocol::{Finish, Mode, Vote};
+use crate::torture::{self, Safeguard};
 use mysql_async::DriverError;
 use mysql_async::prelude::Queryable;
 use std::any::Any;
@@ -97,8 +98,8 @@ impl XaBranch {
     /// The session is free again.
     pub(super) fn release(&mut self, state: State) {
         self.state = state;
-        if let Some(Work { lease: Some(lease), .. }) = self.work.take() {
-            lease.release();
+        if let Some(Work { lease: Some(lease), notes }) = self.work.take() {
+            lease.release(notes.leaves());
         }
     }
 
@@ -137,12 +138,22 @@ impl XaBranch {
         match self.ask(&question).await {
             Ok(()) => {
                 self.state = State::Prepared;
+                if !torture::is_on(Safeguard::SameConnection) {
+                    self.reset().await;
+                }
                 Answer::good(Vote::Prepared)
             }
             Err(failure) => {
                 let (gone, cause) = self.give_up("the branch cannot be prepared", failure).await;
                 Answer::because(gone.vote(), cause)
             }
+        }
+    }
+
+    /// What the driver's own pool does to a connection that comes back to it.
+    async fn reset(&mut self) {
+        if let Some(Work { lease: Some(lease), .. }) = &mut self.work {
+            let _ = lease.wire().conn().reset().await;
         }
     }
 

@@ -102,13 +102,10 @@ impl Sql {
         statements
     }
 
-    /// Tries the rights on the table of incarnations, without a row.
+    /// Tries the rights on the table of incarnations, in the same way.
     pub(super) fn try_registry_rights(&self) -> [String; 2] {
         let table = &self.incarnation;
-        [
-            format!("INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0"),
-            format!("DELETE FROM {table} WHERE node = '.' AND incarnation = 0 AND participant = 0"),
-        ]
+        [format!("INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0"), format!("DELETE FROM {table} WHERE 1 = 0")]
     }
 }
 

@@ -1,7 +1,9 @@
-//! The resolver's own connection: one session beside the pool, made anew when it is lost.
+//! The resolver's own connection: one session beside the pool, made anew when it is lost. What holds the lease is another
+//! one (`holding.rs`), and without the lease this one does nothing.
 
 use super::error::{self, MyError, NO_SUCH_THREAD, explain};
-use super::lease::Lease;
+use super::holding::Holding;
+use super::lease::{Lease, give_up};
 use super::letting_go::Freed;
 use super::session::{AsyncPrepare, Connector};
 use super::sql::Sql;
@@ -12,15 +14,14 @@ use crate::participant::Claim;
 use crate::participant::lease::Claimed;
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex as Cell, OnceLock, PoisonError, Weak};
+use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
 
-/// A connection, and the token of the lease where it has taken it.
+/// A connection, and the claim that it works under.
 struct Link {
     wire: Wire,
-    lease: Option<Arc<()>>,
+    claim: Option<Claim>,
 }
 
 /// The connection, where there is one.
@@ -32,12 +33,9 @@ pub(super) struct Control {
     silence: Duration,
     /// Set by registration: from then on no other server is talked to.
     expected: OnceLock<Lineage>,
-    /// Once made, no connection is used that has not taken the lease.
+    /// Once made, nothing is done without the lease.
     claimed: Claimed,
-    /// The token of the connection that has taken the lease: while that lives, so does the connection.
-    holder: Cell<Weak<()>>,
-    /// How often the lease was taken.
-    taken: AtomicU64,
+    holding: Holding,
     pub(super) freed: Freed,
 }
 
@@ -75,67 +73,85 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Sets up a new connection of the resolver.
+/// Sets up a new connection that claims nothing.
 struct SettingUp<'a>(&'a Control);
 
-impl AsyncPrepare<Option<Arc<()>>> for SettingUp<'_> {
-    async fn run(self, wire: &mut Wire) -> Result<Option<Arc<()>>> {
-        let Control { connector, limit, silence, expected, claimed, .. } = self.0;
+impl AsyncPrepare<()> for SettingUp<'_> {
+    async fn run(self, wire: &mut Wire) -> Result<()> {
+        let Control { connector, limit, silence, expected, .. } = self.0;
         let failed = |error| explain(connector.name, "cannot set up the resolver's session", error);
         let version: Option<String> = wire.conn().query_first(Sql::VERSION).await.map_err(failed)?;
         connector.learn(&version.ok_or_else(|| connector.unavailable("VERSION() gave no answer"))?);
         wire.conn().query_drop(Sql::control_session(*limit)).await.map_err(failed)?;
         wire.conn().query_drop(Sql::mortal(*silence)).await.map_err(failed)?;
-        if let Some(expected) = expected.get() {
-            connector.check_lineage(wire.conn(), *expected).await?;
+        match expected.get() {
+            Some(expected) => connector.check_lineage(wire.conn(), *expected).await,
+            None => Ok(()),
         }
-        let Some(claim) = claimed.get() else { return Ok(None) };
-        self.0.lease(claim).take(wire.conn()).await?;
-        let token = Arc::new(());
-        self.0.taken.fetch_add(1, Ordering::Release);
-        *self.0.holder() = Arc::downgrade(&token);
-        Ok(Some(token))
+    }
+}
+
+/// One that takes the lease: its number.
+struct Taking<'a>(&'a Control, Claim);
+
+impl AsyncPrepare<u64> for Taking<'_> {
+    async fn run(self, wire: &mut Wire) -> Result<u64> {
+        let Self(control, claim) = self;
+        SettingUp(control).run(wire).await?;
+        control.lease(claim).take(wire.conn()).await
+    }
+}
+
+/// One that goes to work under the lease, where that is still held.
+struct GoingToWork<'a>(&'a Control, Claim);
+
+impl AsyncPrepare<()> for GoingToWork<'_> {
+    async fn run(self, wire: &mut Wire) -> Result<()> {
+        let Self(control, claim) = self;
+        SettingUp(control).run(wire).await?;
+        let lost = || control.connector.unavailable("the lease is not held any more");
+        let holder = control.holding.connection().ok_or_else(lost)?;
+        if control.lease(claim).go_to_work(wire.conn(), holder).await? {
+            return Ok(());
+        }
+        // Nobody has told: what is next takes it again.
+        control.holding.lost(holder).await;
+        Err(lost())
     }
 }
 
 impl Control {
     pub(super) fn new(connector: Connector, limit: Duration, silence: Duration) -> Self {
-        let (place, expected, claimed, holder) =
-            (Mutex::default(), OnceLock::new(), Claimed::default(), Cell::default());
-        Self {
-            connector,
-            place,
-            limit,
-            silence,
-            expected,
-            claimed,
-            holder,
-            taken: AtomicU64::new(0),
-            freed: Freed::default(),
-        }
+        let (expected, claimed, holding) = (OnceLock::new(), Claimed::default(), Holding::default());
+        let (place, freed) = (Mutex::default(), Freed::default());
+        Self { connector, place, limit, silence, expected, claimed, holding, freed }
     }
 
-    /// Takes the lease, or makes sure that the connection still has it.
+    /// Takes the lease, or makes sure that it is still held.
     pub(super) async fn hold(&self, claim: Claim) -> Result<()> {
         self.claimed.claim(self.connector.name, claim)?;
-        let doing = "cannot hold the node's lease";
+        self.within("cannot hold the node's lease", self.take_lease(claim)).await?;
+        self.recheck(claim).await;
+        Ok(())
+    }
+
+    async fn take_lease(&self, claim: Claim) -> Result<()> {
+        self.holding.hold(&self.lease(claim), self.connector.connect(Taking(self, claim))).await
+    }
+
+    /// Gives up a connection that is idle and may not work any more: a pooler has handed its session to somebody else.
+    /// One that may is a sign of life: the server ends it after so long without.
+    async fn recheck(&self, claim: Claim) {
+        let Ok(mut place) = self.place.try_lock() else { return };
+        let Some(link) = place.take() else { return };
+        let mut held = Held { place, link: Some(link) };
+        let Some(holder) = self.holding.connection() else { return };
         let lease = self.lease(claim);
-        let work = async {
-            let mut held = self.take().await?;
-            if held.link.as_ref().is_some_and(|link| link.lease.is_some()) {
-                let answer = lease.is_held(held.conn()).await;
-                let is_held = matches!(answer, Ok(true));
-                if is_held {
-                    held.keep(&answer);
-                    return Ok(());
-                }
-            }
-            // It is from before the claim, or has lost the lock: another one takes it.
-            drop(held);
-            self.take().await?.keep(&Ok(()));
-            Ok(())
-        };
-        self.within(doing, work).await
+        let is_under = held.link.as_ref().is_some_and(|link| link.claim == Some(claim));
+        let check = tokio::time::timeout(self.limit / 4, lease.is_at_work(held.conn(), holder)).await;
+        if is_under && let Ok(answer @ Ok(true)) = check {
+            held.keep(&answer);
+        }
     }
 
     /// The incarnation that works here, if one does.
@@ -143,18 +159,9 @@ impl Control {
         self.claimed.get()
     }
 
-    /// Which taking of the lease was in force when the connection was last heard of, if one was.
+    /// Which taking of the lease was in force when its connection was last heard of, if one was.
     pub(super) fn lease_number(&self) -> Option<u64> {
-        // In this order: a taking is counted before its connection is the holder.
-        self.holds().then(|| self.taken.load(Ordering::Acquire))
-    }
-
-    fn holds(&self) -> bool {
-        self.holder().strong_count() > 0
-    }
-
-    fn holder(&self) -> std::sync::MutexGuard<'_, Weak<()>> {
-        self.holder.lock().unwrap_or_else(PoisonError::into_inner)
+        self.holding.number()
     }
 
     fn lease(&self, claim: Claim) -> Lease<'_> {
@@ -182,18 +189,27 @@ impl Control {
     /// Takes the connection, making it anew where it is missing or does not answer any more.
     pub(super) async fn take(&self) -> Result<Held<'_>> {
         let mut held = Held { place: self.place.lock().await, link: None };
+        let claim = self.claimed.get();
+        if let Some(claim) = claim
+            && self.holding.connection().is_none()
+        {
+            self.take_lease(claim).await?;
+        }
         held.link = held.place.take();
         // The server may have been restarted since the last call, which nobody notices on an idle connection.
         let is_alive = match &mut held.link {
-            Some(Link { wire, .. }) => !wire.is_broken() && wire.conn().ping().await.is_ok(),
+            Some(link) => link.claim == claim && !link.wire.is_broken() && link.wire.conn().ping().await.is_ok(),
             None => false,
         };
         if !is_alive {
             if let Some(dead) = held.link.take() {
                 dead.wire.sever();
             }
-            let (wire, lease) = self.connector.connect(SettingUp(self)).await?;
-            held.link = Some(Link { wire, lease });
+            let (wire, ()) = match claim {
+                Some(claim) => self.connector.connect(GoingToWork(self, claim)).await?,
+                None => self.connector.connect(SettingUp(self)).await?,
+            };
+            held.link = Some(Link { wire, claim });
         }
         Ok(held)
     }
@@ -271,10 +287,14 @@ impl Control {
         }
     }
 
-    /// Closes the connection, and with it the lease is free; a later call opens another, and claims nothing.
+    /// Closes the connections; a later call opens another, and claims nothing. What they hold is given up by word: a server
+    /// that has much to do notices late that a socket was closed, and whoever comes next would be refused.
     pub(super) async fn close(&self) {
         self.claimed.give_up();
-        *self.place.lock().await = None;
+        if let Some(mut link) = self.place.lock().await.take() {
+            give_up(link.wire.conn(), self.limit).await;
+        }
+        self.holding.close(self.limit).await;
     }
 }
 

@@ -15,6 +15,7 @@ use crate::id::BranchId;
 use crate::participant::witness::evidence;
 use crate::participant::{Answer, Evidence, Hear, Sighted};
 use crate::protocol::{Finish, Resolution};
+use crate::torture::{self, Safeguard};
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, QueryResult, Row, TextProtocol};
 use std::collections::BTreeSet;
@@ -104,7 +105,8 @@ impl Mysql {
             Resolution::Commit => self.sql.evidence(branch),
             Resolution::RollBack => self.sql.try_lock(branch),
         };
-        (self.is_mariadb() && self.sql.witness_on).then_some(query)
+        let is_wanted = self.is_mariadb() && self.sql.witness_on && torture::is_on(Safeguard::Proof);
+        is_wanted.then_some(query)
     }
 
     fn proven(

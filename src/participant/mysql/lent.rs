@@ -5,7 +5,7 @@
 
 use super::error::MyError;
 use super::notes::{Call, Notes};
-use super::session::Lease;
+use super::session::{Lease, Place};
 use crate::error::{Error, ErrorKind};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -19,6 +19,9 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 /// A branch's [handle](crate::participant::Branch::handle): the way to its session until the branch ends.
 pub struct Lent {
     desk: Arc<Mutex<Option<Work>>>,
+    place: Arc<Place>,
+    /// The branch has taken the session to end its work.
+    taken: AtomicBool,
     /// The branch is ending: no more calls.
     ended: AtomicBool,
     /// The branch is gone: whoever holds its session closes it.
@@ -34,22 +37,29 @@ pub(super) struct Work {
 
 impl Lent {
     pub(super) fn new(lease: Lease) -> Arc<Self> {
+        let place = lease.place();
         let desk = Arc::new(Mutex::new(Some(Work { lease: Some(lease), notes: Notes::default() })));
-        Arc::new(Self { desk, ended: AtomicBool::new(false), abandoned: AtomicBool::new(false) })
+        let no = || AtomicBool::new(false);
+        Arc::new(Self { desk, place, taken: no(), ended: no(), abandoned: no() })
     }
 
     /// Takes the session away from the application, waiting until it is let go of.
     pub(super) async fn take(&self) -> Option<Work> {
         self.ended.store(true, Ordering::SeqCst);
-        self.desk.lock().await.take()
+        let mut desk = self.desk.lock().await;
+        self.taken.store(true, Ordering::SeqCst);
+        desk.take()
     }
 
-    /// Takes the session away and closes it: now, or when the application lets go of it.
+    /// Takes the session away and closes it: now, or when the application lets go of it. It may never: then the server is
+    /// told to end the session, with its locks, and its place in the pool is free.
     pub(super) fn close(&self) {
         self.ended.store(true, Ordering::SeqCst);
         self.abandoned.store(true, Ordering::SeqCst);
-        if let Ok(mut desk) = self.desk.try_lock() {
-            drop(desk.take());
+        match self.desk.try_lock() {
+            Ok(mut desk) => drop(desk.take()),
+            Err(_) if self.taken.load(Ordering::SeqCst) => {}
+            Err(_) => self.place.give_up(),
         }
     }
 }
@@ -76,6 +86,9 @@ pub struct MysqlBranch<'a> {
 
 impl MysqlBranch<'_> {
     /// Waits for its turn. The lifetime is of the caller's choice: that of the transaction.
+    ///
+    /// # Cancel safety
+    /// Dropped while it waits, it has lent nothing.
     pub async fn lock(lent: Arc<Lent>) -> Self {
         let desk = lent.desk.clone().lock_owned().await;
         Self { desk, lent, transaction: PhantomData }

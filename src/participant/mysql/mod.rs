@@ -16,11 +16,12 @@
 //! <https://dev.mysql.com/doc/refman/9.7/en/xa-states.html>, <https://mariadb.com/kb/en/xa-transactions/>
 //!
 //! The application works on sessions of a pool. The resolver has a connection of its own, so that recovery cannot
-//! starve behind the transactions that wait for it.
+//! starve behind the transactions that wait for it. Another one holds the lease, and does nothing else.
 //!
 //! What the application must not do: send XA statements, run statements that MySQL refuses in an XA transaction (DDL,
 //! `LOCK TABLES`, `BEGIN`, `COMMIT`, on MySQL temporary tables: each fails and makes the transaction rollback-only), or
-//! rely on session settings being undone for the next user of a session: a session is never reset.
+//! set user variables and make temporary tables by the binary protocol: the next user of the session finds them, since
+//! nobody has seen it (`leftovers.rs`).
 
 mod branch;
 mod check_sql;
@@ -29,7 +30,9 @@ mod control;
 mod ending;
 mod error;
 mod finishing;
+mod holding;
 mod lease;
+mod leftovers;
 mod lent;
 mod letting_go;
 mod notes;
@@ -167,7 +170,8 @@ impl Mysql {
             let mut lease = Lease::new(pool::take(self.name(), &ours.pool, options.lock_timeout).await?);
             let id = transaction.branch(ours.participant, lease.slot());
             let sql = self.sql.branch(&id, options.mode, witness::random()?);
-            match lease.ask(&sql.begin(&self.sql, &options)).await {
+            let anew = lease.anew();
+            match lease.ask(&sql.begin(&self.sql, &options, anew)).await {
                 Ok(()) => return Ok(Box::new(XaBranch::new(self.common.clone(), id, options.mode, sql, lease))),
                 Err(Failure::Refused(Step::Start, error)) if error.code == XA_DUPLICATE => {
                     // Never adopted (D48): it is the work of somebody else.

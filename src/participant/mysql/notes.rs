@@ -5,9 +5,11 @@
 //! never after an error that ends the whole branch. So the first failure is remembered.
 
 use super::error::{self, MyError};
+use super::leftovers::Leaves;
 use super::savepoints::{Action, may_end_transaction};
 use super::sql::Sql;
 use crate::error::Error;
+use crate::torture::{self, Safeguard};
 use mysql_async::prelude::{AsQuery, Queryable};
 use mysql_async::{Conn, Row, ServerError};
 
@@ -22,6 +24,8 @@ pub(super) struct Notes {
     suspect: bool,
     /// The same, before the latest call.
     was_suspect: bool,
+    /// What the calls so far may have left in the session.
+    leaves: Leaves,
     /// The server said that it has rolled the whole transaction back.
     pub(super) rolled_back: bool,
     /// The first failure that was not undone.
@@ -42,6 +46,11 @@ impl Notes {
         self.suspect
     }
 
+    /// What the application may have left in the session.
+    pub(super) fn leaves(&self) -> Leaves {
+        self.leaves
+    }
+
     /// The rest of an answer is left to the application.
     pub(super) fn leaves_rest(&mut self) {
         self.unseen = true;
@@ -49,7 +58,7 @@ impl Notes {
 
     /// Whether a call was dropped half way.
     pub(super) fn is_torn(&self) -> bool {
-        self.busy
+        self.busy && torture::is_on(Safeguard::Torn)
     }
 
     /// The first failure that was not undone.
@@ -61,6 +70,7 @@ impl Notes {
     pub(super) fn enter(&mut self, call: &Call) {
         self.busy = true;
         self.was_suspect = self.suspect;
+        self.leaves = self.leaves.max(call.leaves);
         // Until the answer says otherwise: there may never be one.
         self.suspect |= call.may_end;
         if let (Action::Opaque | Action::Unseen, Some(failed)) = (&call.action, &mut self.failed) {
@@ -150,6 +160,7 @@ impl Notes {
 pub(super) struct Call {
     action: Action,
     may_end: bool,
+    leaves: Leaves,
     /// It is one statement for certain.
     is_single: bool,
 }
@@ -158,16 +169,18 @@ impl Call {
     pub(super) fn text(query: &impl AsQuery) -> Self {
         let text = query.as_query();
         let is_single = !text.contains(&b';');
-        Self { action: Action::read(&text), may_end: may_end_transaction(&text), is_single }
+        let action = Action::read(&text);
+        let leaves = if action == Action::Opaque { Leaves::Something } else { Leaves::of_rows(&text) };
+        Self { action, may_end: may_end_transaction(&text), leaves, is_single }
     }
 
     pub(super) fn plain() -> Self {
-        Self { action: Action::Plain, may_end: false, is_single: true }
+        Self { action: Action::Plain, may_end: false, leaves: Leaves::Nothing, is_single: true }
     }
 
     /// A call by the binary protocol, whose texts the driver keeps to itself.
     pub(super) fn unseen() -> Self {
-        Self { action: Action::Unseen, may_end: false, is_single: true }
+        Self { action: Action::Unseen, may_end: false, leaves: Leaves::Unseen, is_single: true }
     }
 }
 

@@ -1,15 +1,16 @@
 //! Sessions: their names, their pool, and the ways in which they end.
 //!
 //! A session goes back to the pool only when the end of its branch was answered positively; everything else closes
-//! it. It is never reset: after COM_RESET_CONNECTION on a prepared branch MariaDB answers *OK* to XA COMMIT and has
-//! committed nothing (D02). So the driver's own pool, which resets, is not used, and what the application sets by
-//! `SET SESSION` stays with the session; its database and its lock timeout are set anew at each begin.
+//! it. The driver's own pool is not used: it resets whatever it is given, and after COM_RESET_CONNECTION on a prepared
+//! branch MariaDB answers *OK* to XA COMMIT and has committed nothing (D02). Here a session is reset only behind its
+//! branch's end, and only where its user may have left something (`leftovers.rs`).
 //!
 //! A session's **name** is a lock of the server (`GET_LOCK`) that it holds for life. Recovery finds by it who holds a
 //! branch; connection ids begin anew when the server restarts.
 
 use super::control::{Control, kill_and_wait};
 use super::error::{MyError, explain};
+use super::leftovers::{Cleaning, Fresh, Leaves};
 use super::sql::{Question, Sql};
 use super::wire::{Failure, Wire, ask};
 use super::{ssl, url};
@@ -22,7 +23,7 @@ use deadpool::managed::{Manager, Metrics, Object, RecycleError, RecycleResult};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder};
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Which of the two products a server is.
@@ -130,7 +131,12 @@ pub(super) trait AsyncPrepare<T>: Send {
 
 /// A session of the pool.
 pub(super) struct Session {
-    wire: Wire,
+    /// Away while it is at work, or cleaned.
+    wire: Option<Wire>,
+    cleaning: Option<Cleaning>,
+    fresh: Fresh,
+    /// Its last user may have left what statements can undo.
+    is_worn: bool,
     slot: Slot,
     used: bool,
 }
@@ -149,8 +155,8 @@ pub(super) struct Sessions {
 /// Names a new session by the first slot whose lock is free, and checks whom it is talking to.
 struct Naming<'a>(&'a Sessions);
 
-impl AsyncPrepare<Slot> for Naming<'_> {
-    async fn run(self, wire: &mut Wire) -> Result<Slot> {
+impl AsyncPrepare<(Slot, Fresh)> for Naming<'_> {
+    async fn run(self, wire: &mut Wire) -> Result<(Slot, Fresh)> {
         let Sessions { connector, lineage, slots, .. } = self.0;
         // A closing or half-open session may hold the lock of a slot that was given back: the next one serves. When
         // there is no next one, the first of them has had its time.
@@ -164,10 +170,11 @@ impl AsyncPrepare<Slot> for Naming<'_> {
                 },
             };
             let (taken, version) = self.try_name(wire, &slot, Duration::ZERO).await?;
-            connector.learn(&version);
+            let product = connector.learn(&version);
             if taken {
                 connector.check_lineage(wire.conn(), *lineage).await?;
-                return Ok(slot);
+                let fresh = self.fresh(wire, &slot, product).await?;
+                return Ok((slot, fresh));
             }
             held.push_back(slot);
         }
@@ -188,6 +195,16 @@ impl Naming<'_> {
         Ok((taken == Some(1), version))
     }
 
+    /// Remembers what a new session is like.
+    async fn fresh(&self, wire: &mut Wire, slot: &Slot, product: Product) -> Result<Fresh> {
+        let connector = &self.0.connector;
+        let restoring = wire.conn().query_first::<String, _>(Sql::restoring(product)).await;
+        let restoring =
+            restoring.map_err(|error| explain(connector.name, "cannot read the session's settings", error))?;
+        let restoring = restoring.ok_or_else(|| connector.unavailable("the session shows no settings"))?;
+        Ok(Fresh { name: self.name(slot), restoring })
+    }
+
     /// Waits a moment for what remains of an old session, then ends it: nobody works on it any more.
     async fn free(&self, wire: &mut Wire, slot: Slot) -> Result<Slot> {
         let (taken, _) = self.try_name(wire, &slot, Duration::from_secs(1)).await?;
@@ -204,12 +221,16 @@ impl Manager for Sessions {
     type Error = Error;
 
     async fn create(&self) -> Result<Session> {
-        let (wire, slot) = self.connector.connect(Naming(self)).await?;
-        Ok(Session { wire, slot, used: false })
+        let (wire, (slot, fresh)) = self.connector.connect(Naming(self)).await?;
+        Ok(Session { wire: Some(wire), cleaning: None, fresh, is_worn: false, slot, used: false })
     }
 
     async fn recycle(&self, session: &mut Session, _: &Metrics) -> RecycleResult<Error> {
-        if session.wire.is_broken() {
+        if let Some(cleaning) = &mut session.cleaning {
+            session.wire = cleaning.cleaned().await;
+            session.cleaning = None;
+        }
+        if session.wire.as_ref().is_none_or(Wire::is_broken) {
             return Err(RecycleError::message("the connection was lost while idle"));
         }
         session.used = true;
@@ -217,25 +238,72 @@ impl Manager for Sessions {
     }
 }
 
+/// A session's place in the pool, which can be taken back while somebody still holds its connection.
+pub(super) struct Place(Mutex<Option<Object<Sessions>>>);
+
+impl Place {
+    fn take(&self) -> Option<Object<Sessions>> {
+        // What is done under the lock cannot panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Gives up the session of somebody who may never let go of it: it is ended from outside, and the pool is whole.
+    pub(super) fn give_up(&self) {
+        if let Some(object) = self.take() {
+            end(object);
+        }
+    }
+}
+
+/// Ends a session from outside. Until then nobody else goes by its name.
+fn end(object: Object<Sessions>) {
+    let pool = Object::pool(&object);
+    let slot = Object::take(object).slot;
+    // Without a runtime the closed socket has to do: the server sees it when its statement ends.
+    let (Some(pool), Ok(runtime)) = (pool, tokio::runtime::Handle::try_current()) else { return };
+    runtime.spawn(async move {
+        let Sessions { named, control, connector, .. } = pool.manager();
+        let name = SessionName { slot: slot.number, ..*named };
+        if let Err(error) = control.end_session(name).await {
+            tracing::debug!(participant = %connector.name, %error, "a session may still be at its last statement");
+        }
+        drop(slot);
+    });
+}
+
 /// A session in use. Dropped, it is closed; only [`release`](Self::release) gives it back.
-pub(super) struct Lease(Option<Object<Sessions>>);
+pub(super) struct Lease {
+    place: Arc<Place>,
+    /// `None` once it was released or closed.
+    wire: Option<Wire>,
+    slot: u32,
+    is_used: bool,
+    /// What its next question begins with.
+    anew: Option<Question>,
+}
 
 impl Lease {
-    pub(super) fn new(session: Object<Sessions>) -> Self {
-        Self(Some(session))
+    pub(super) fn new(mut session: Object<Sessions>) -> Self {
+        let anew = std::mem::take(&mut session.is_worn).then(|| session.fresh.question());
+        let (wire, slot, is_used) = (session.wire.take(), session.slot.number, session.used);
+        Self { place: Arc::new(Place(Mutex::new(Some(session)))), wire, slot, is_used, anew }
+    }
+
+    pub(super) fn place(&self) -> Arc<Place> {
+        self.place.clone()
     }
 
     pub(super) fn slot(&self) -> u32 {
-        self.0.as_ref().expect("only release and drop take it, and each ends the lease").slot.number
+        self.slot
     }
 
     pub(super) fn wire(&mut self) -> &mut Wire {
-        &mut self.0.as_mut().expect("only release and drop take it, and each ends the lease").wire
+        self.wire.as_mut().expect("only release, close and drop take it, and each ends the lease")
     }
 
     /// Whether the session comes from the pool: its connection may have died there.
     pub(super) fn is_used(&self) -> bool {
-        self.0.as_ref().is_some_and(|object| object.used)
+        self.is_used
     }
 
     pub(super) async fn ask(&mut self, question: &Question) -> Result<(), Failure> {
@@ -245,16 +313,28 @@ impl Lease {
         ask(self.wire().conn(), question).await
     }
 
+    /// What its first question begins with, where its last user may have left what statements can undo.
+    pub(super) fn anew(&mut self) -> Option<Question> {
+        self.anew.take()
+    }
+
     /// Gives the session back: the end of its branch was answered positively.
-    pub(super) fn release(mut self) {
-        drop(self.0.take());
+    pub(super) fn release(mut self, leaves: Leaves) {
+        let (Some(wire), Some(mut session)) = (self.wire.take(), self.place.take()) else { return };
+        session.is_worn = leaves == Leaves::Unseen;
+        if leaves != Leaves::Something {
+            session.wire = Some(wire);
+        } else if let Some(pool) = Object::pool(&session) {
+            session.cleaning = Cleaning::start(wire, session.fresh.clone(), &pool.manager().connector);
+        }
     }
 
     /// Closes the session without disturbing what it does: a commit in progress is better finished than killed.
     pub(super) fn close(mut self) {
-        if let Some(object) = self.0.take() {
-            Object::take(object).wire.sever();
+        if let Some(wire) = self.wire.take() {
+            wire.sever();
         }
+        self.place.take().map(Object::take);
     }
 }
 
@@ -262,21 +342,12 @@ impl Drop for Lease {
     /// Closes the session, and kills it if it may be in a statement: a server that is busy, or waits for a lock, does
     /// not look at its socket.
     fn drop(&mut self) {
-        let Some(object) = self.0.take() else { return };
-        let pool = Object::pool(&object);
-        let Session { wire, slot, .. } = Object::take(object);
+        let Some(wire) = self.wire.take() else { return };
         let is_torn = wire.is_broken();
         wire.sever();
-        // Without a runtime the closed socket has to do: the server sees it when its statement ends.
-        let (true, Some(pool), Ok(runtime)) = (is_torn, pool, tokio::runtime::Handle::try_current()) else { return };
-        runtime.spawn(async move {
-            let Sessions { named, control, connector, .. } = pool.manager();
-            let name = SessionName { slot: slot.number, ..*named };
-            if let Err(error) = control.end_session(name).await {
-                tracing::debug!(participant = %connector.name, %error, "a session may still be at its last statement");
-            }
-            // Until here nobody else goes by its name.
-            drop(slot);
-        });
+        match self.place.take() {
+            Some(object) if is_torn => end(object),
+            object => drop(object.map(Object::take)),
+        }
     }
 }

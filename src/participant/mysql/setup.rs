@@ -165,10 +165,7 @@ impl Setup<'_> {
                     break;
                 }
             }
-            // Kept only when the rollback was reached: a failure takes the connection with it.
-            if answer.is_ok() {
-                held.keep(&answer);
-            }
+            held.keep(&answer);
             Ok(answer)
         };
         match self.control.within(doing, work).await? {

@@ -6,12 +6,15 @@
 //! Identifiers are hexadecimal literals, nonces and markers hexadecimal digits: nothing needs quoting, whatever the
 //! application did to `sql_mode`. Tables are qualified and backquoted, whatever it did by `USE`.
 
+mod session;
 mod upkeep;
 
+use self::session::settings;
 use crate::id::{BranchId, Incarnation, Lineage, SessionName};
 use crate::participant::witness::{DECISION_JOURNAL, Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, PAGE};
 use crate::participant::{BeginOptions, Isolation, Registration};
 use crate::protocol::Mode;
+use crate::torture::{self, Safeguard};
 use std::time::Duration;
 
 const DIALECT: Dialect = Dialect::MySql;
@@ -59,7 +62,7 @@ impl Question {
         Self { nonce: None, steps: Vec::new() }
     }
 
-    fn then(mut self, step: Step, statement: impl Into<String>) -> Self {
+    pub(super) fn then(mut self, step: Step, statement: impl Into<String>) -> Self {
         self.steps.push((step, statement.into()));
         self
     }
@@ -81,12 +84,12 @@ pub(super) struct BranchSql {
 }
 
 impl BranchSql {
-    /// Begins the branch on a session whose last user may have changed its database or its lock timeout. Its last
-    /// question was the end of that user's branch, or the one that named it when it was new.
+    /// Begins the branch on a session whose last user may have changed its database or its lock timeout; `anew` undoes
+    /// more where that is needed. Its last question was the end of that user's branch, or one that set it up.
     ///
     /// Right behind it goes the **marker**, a savepoint of a random name. A savepoint ends with its transaction: while
     /// it can be released, the transaction is the very one that was begun, whatever the application sent in between.
-    pub(super) fn begin(&self, sql: &Sql, options: &BeginOptions) -> Question {
+    pub(super) fn begin(&self, sql: &Sql, options: &BeginOptions, anew: Option<Question>) -> Question {
         let isolation = match options.isolation {
             Isolation::Default => None,
             Isolation::ReadCommitted => Some("READ COMMITTED"),
@@ -97,7 +100,8 @@ impl BranchSql {
             Mode::Writer => format!("XA START {}", self.xid),
             Mode::ReadOnly => "START TRANSACTION READ ONLY".into(),
         };
-        let mut question = Question::in_step()
+        let mut question = anew
+            .unwrap_or_else(Question::in_step)
             .then(Step::Setting, format!("USE {}", DIALECT.quote(&sql.database)))
             .then(Step::Setting, settings(options.lock_timeout));
         if let Some(level) = isolation {
@@ -107,7 +111,11 @@ impl BranchSql {
     }
 
     fn marked(&self, nonce: u64) -> Question {
-        Question::new(nonce).then(Step::Marker, format!("RELEASE SAVEPOINT {}", self.marker))
+        let question = Question::new(nonce);
+        if !torture::is_on(Safeguard::Guard) {
+            return question;
+        }
+        question.then(Step::Marker, format!("RELEASE SAVEPOINT {}", self.marker))
     }
 
     fn witnessed(&self, nonce: u64, kind: Kind) -> Question {
@@ -199,6 +207,7 @@ impl Sql {
     pub(super) fn new(database: String, schema: String, witness_on: bool) -> Self {
         let witness = DIALECT.table(&schema, crate::participant::witness::WITNESS_TABLE);
         let incarnation = DIALECT.table(&schema, INCARNATION_TABLE);
+        let witness_on = witness_on && torture::is_on(Safeguard::Witness);
         Self { database, schema, witness, incarnation, witness_on }
     }
 
@@ -382,15 +391,11 @@ impl Sql {
         )
     }
 
-    /// Tries the rights on the witness table; sequences begin at 1, and nothing stays.
-    pub(super) fn try_rights(&self) -> [String; 4] {
-        let key = Key { incarnation: 0, sequence: 0, branch: 0 };
-        [
-            "START TRANSACTION".into(),
-            insert_witness(&self.witness, &key, Kind::Fence),
-            format!("DELETE FROM {} WHERE incarnation = 0 AND sequence = 0 AND branch = 0", self.witness),
-            "ROLLBACK".into(),
-        ]
+    /// Tries the rights on the witness table, without a row: programs that open at the same moment would wait for each
+    /// other's, or meet in a deadlock.
+    pub(super) fn try_rights(&self) -> [String; 2] {
+        let table = &self.witness;
+        [format!("INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0"), format!("DELETE FROM {table} WHERE 1 = 0")]
     }
 
     /// What an administrator runs where the account may not.
@@ -441,13 +446,4 @@ pub(super) fn insert_witness(table: &str, key: &Key, kind: Kind) -> String {
     format!(
         "INSERT INTO {table} (incarnation, sequence, branch, kind) VALUES ({incarnation}, {sequence}, {branch}, '{kind}')"
     )
-}
-
-/// Whole seconds, at least one, and rounded up: InnoDB knows no shorter wait.
-///
-/// And no transaction but the ones asked for: where `autocommit` is off by default, the first read begins one, and XA
-/// START is refused (D44).
-fn settings(timeout: Duration) -> String {
-    let seconds = timeout.as_millis().div_ceil(1000).clamp(1, 1_073_741_824);
-    format!("SET SESSION innodb_lock_wait_timeout = {seconds}, autocommit = 1")
 }

@@ -4,24 +4,26 @@
 //! |---|---|---|
 //! | our nonce, then success of every statement | nothing: a failed statement ends the text | `Prepared` |
 //! | the guard's own text | nothing: it holds our nonce | `Lost` |
-//! | an error of a statement | a success that something behind it spoiled | `ROLLBACK`, then look that nothing is there: `No` |
+//! | an error of a statement | a success that something behind it spoiled; the end of another transaction | `ROLLBACK`, then look that nothing is there and that the marker is what it was before: `No` |
 //! | a fatal error, a lost connection, anything else | a prepare that succeeded | `Unknown` |
 //!
 //! A session answers in the order in which it was asked. That is why a rollback may follow a prepare whose answer is
 //! missing: *does not exist* then proves that the prepare did not and will not happen.
 //!
-//! One thing stays unseen. An application that commits by its own `COMMIT`, begins anew and then runs into an error
-//! is told that the branch rolled back: in an aborted transaction the server evaluates no guard.
+//! In an aborted transaction the server evaluates no guard. Whether it was the branch's own, the marker tells after the
+//! rollback (`sql.rs`). One thing stays unseen: an application that rolls back by its own `ROLLBACK`, works outside any
+//! transaction, begins anew and then runs into an error is told that the branch rolled back, which is so.
 
 use super::Lent;
 use super::error::{PgError, explain, is_guard, is_of, is_out_of_slots, is_refusal};
 use super::session::Lease;
-use super::sql::{self, LOST, Question, ROLLBACK, Sql, rows};
+use super::sql::{self, END, LOST, Marker, Question, ROLLBACK, Sql, rows};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName};
 use crate::participant::witness::Kind;
 use crate::participant::{Answer, BoxFuture, Branch};
 use crate::protocol::{Finish, Mode, Vote};
+use crate::torture::{self, Safeguard};
 use futures_util::future::join;
 use std::any::Any;
 use std::sync::Arc;
@@ -67,6 +69,8 @@ pub(super) struct PostgresTransaction {
 enum Trace {
     /// Nothing: neither prepared nor committed.
     Nothing,
+    /// The application has committed it, or may have.
+    Lost,
     /// A prepared transaction of its name.
     Prepared,
     /// A witness that it committed alone.
@@ -124,17 +128,18 @@ impl PostgresTransaction {
         Answer::because(value, self.error(ErrorKind::Closed, message))
     }
 
-    fn lost<T>(&mut self, value: T, error: PgError) -> Answer<T> {
+    fn lost<T>(&mut self, value: T, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Answer<T> {
         self.leave();
         let message = "the application ended the branch's transaction by itself: its work may be committed";
-        Answer::because(value, self.error(ErrorKind::Statement, message).because(error))
+        Answer::because(value, self.error(ErrorKind::Statement, message).because(cause))
     }
 
     /// Sends a question and lets nothing but its own whole answer count.
     async fn ask(&self, client: &Client, question: &Question) -> Result<bool, PgError> {
         let messages = client.simple_query(&question.text).await?;
         let completed = messages.iter().filter(|m| matches!(m, SimpleQueryMessage::CommandComplete(_))).count();
-        Ok(rows(&messages).next() == Some(&question.nonce) && completed == question.statements)
+        let is_ours = rows(&messages).next() == Some(&question.nonce) || !torture::is_on(Safeguard::Nonce);
+        Ok(is_ours && completed == question.statements)
     }
 
     /// After a statement was refused: ends the transaction and looks for what is left of the branch.
@@ -142,14 +147,15 @@ impl PostgresTransaction {
     /// Should the text have been refused *behind* the step that counts, it is found here.
     async fn prove_gone(&self, client: &Client) -> Result<Trace, PgError> {
         let traces = sql::as_login_role(&self.sql.traces(&self.id));
-        let (ended, found) = join(client.batch_execute(ROLLBACK), client.simple_query(&traces)).await;
-        ended?;
-        Ok(rows(&found?).fold(Trace::Nothing, |trace, found| match found {
+        let (ended, found) = join(client.simple_query(END), client.simple_query(&traces)).await;
+        let marker = Marker::of(&ended?);
+        let trace = rows(&found?).fold(Trace::Nothing, |trace, found| match found {
             "prepared" => Trace::Prepared,
             _ if trace == Trace::Prepared || found == Kind::Fence.as_str() => trace,
             _ if found == Kind::OnePhase.as_str() => Trace::CommittedAlone,
             _ => Trace::Committed,
-        }))
+        });
+        Ok(if trace == Trace::Nothing && marker != Marker::Idle { Trace::Lost } else { trace })
     }
 
     async fn do_prepare(&mut self) -> Answer<Vote> {
@@ -176,7 +182,7 @@ impl PostgresTransaction {
     }
 
     async fn prepare_refused(&mut self, client: Arc<Client>, error: PgError) -> Answer<Vote> {
-        let gone = matches!(self.prove_gone(&client).await, Ok(Trace::Nothing));
+        let trace = self.prove_gone(&client).await;
         let slots = if is_out_of_slots(&error) { client.simple_query(Sql::SLOTS).await.ok() } else { None };
         drop(client);
         let mut doing = String::from("the branch cannot be prepared");
@@ -184,12 +190,16 @@ impl PostgresTransaction {
             doing = format!("{doing} (max_prepared_transactions {slots})");
         }
         let cause = self.explain(&doing, error);
-        if gone {
-            self.release(State::RolledBack);
-            Answer::because(Vote::No, cause)
-        } else {
-            self.leave();
-            Answer::because(Vote::Unknown, cause)
+        match trace {
+            Ok(Trace::Nothing) => {
+                self.release(State::RolledBack);
+                Answer::because(Vote::No, cause)
+            }
+            Ok(Trace::Lost) => self.lost(Vote::Lost, cause),
+            Ok(_) | Err(_) => {
+                self.leave();
+                Answer::because(Vote::Unknown, cause)
+            }
         }
     }
 
@@ -209,15 +219,20 @@ impl PostgresTransaction {
             Ok(false) => self.misunderstood(Vote::Unknown),
             Err(error) if is_guard(&error, LOST, &question.nonce) => self.lost(Vote::Lost, error),
             Err(error) if is_refusal(&error) => {
-                let ended = client.batch_execute(ROLLBACK).await.is_ok();
+                let marker = client.simple_query(END).await.map(|messages| Marker::of(&messages));
                 drop(client);
                 let cause = self.explain("the read-only branch cannot be committed", error);
-                if ended {
-                    self.release(State::RolledBack)
-                } else {
-                    self.leave()
+                match marker {
+                    Ok(Marker::Idle) => {
+                        self.release(State::RolledBack);
+                        Answer::because(Vote::No, cause)
+                    }
+                    Ok(Marker::Ended | Marker::Gone) => self.lost(Vote::Lost, cause),
+                    Err(_) => {
+                        self.leave();
+                        Answer::because(Vote::Unknown, cause)
+                    }
                 }
-                Answer::because(if ended { Vote::No } else { Vote::Unknown }, cause)
             }
             Err(error) => {
                 self.leave();
@@ -262,6 +277,7 @@ impl PostgresTransaction {
                 self.release(State::Committed);
                 Answer::because(Finish::Done, cause)
             }
+            Ok(Trace::Lost) => self.lost(Finish::Lost, cause),
             Ok(Trace::Prepared | Trace::Committed) | Err(_) => {
                 self.leave();
                 Answer::because(Finish::Unknown, cause)
@@ -302,14 +318,15 @@ impl PostgresTransaction {
     async fn roll_back_open(&mut self, client: Arc<Client>) -> Answer<Finish> {
         let nonce = format!("{:016x}", self.nonce);
         let guard = Sql::guard(&self.id, &nonce, Mode::Writer);
-        let ending = async { join(client.simple_query(&guard), client.batch_execute(ROLLBACK)).await };
+        let ending = async { join(client.simple_query(&guard), client.simple_query(END)).await };
         let ((guarded, ended), was_cancelled) = self.hastened(ending).await;
         drop(client);
         let refused = guarded.as_ref().err().is_none_or(is_refusal);
-        match (guarded, ended) {
+        match (guarded, ended.map(|messages| Marker::of(&messages))) {
             (Err(error), _) if is_guard(&error, LOST, &nonce) => self.lost(Finish::Unknown, error),
+            (Err(error), Ok(Marker::Ended | Marker::Gone)) => self.lost(Finish::Unknown, error),
             // An aborted transaction refuses the guard, too, and ends like any other.
-            (_, Ok(())) if refused => {
+            (_, Ok(_)) if refused => {
                 if was_cancelled {
                     // The request may arrive late: not in the next user's statement.
                     self.leave();
@@ -317,11 +334,11 @@ impl PostgresTransaction {
                 self.release(State::RolledBack);
                 Answer::good(Finish::Done)
             }
-            (Err(error), Ok(())) | (_, Err(error)) => {
+            (Err(error), Ok(_)) | (_, Err(error)) => {
                 self.leave();
                 Answer::because(Finish::Unknown, self.explain("ROLLBACK was not answered positively", error))
             }
-            (Ok(_), Ok(())) => unreachable!("a guard without an error counts as passed"),
+            (Ok(_), Ok(_)) => unreachable!("a guard without an error counts as passed"),
         }
     }
 
@@ -351,8 +368,9 @@ impl PostgresTransaction {
             Err(error) => error,
         };
         // Never prepared, or ended by somebody else: by a rollback as was asked, unless there is a witness.
-        let gone =
-            is_of(&error, &SqlState::UNDEFINED_OBJECT) && matches!(self.prove_gone(&client).await, Ok(Trace::Nothing));
+        // Having been prepared looks like having been committed, as far as the marker tells.
+        let gone = is_of(&error, &SqlState::UNDEFINED_OBJECT)
+            && matches!(self.prove_gone(&client).await, Ok(Trace::Nothing | Trace::Lost));
         drop(client);
         if gone {
             self.release(State::RolledBack);

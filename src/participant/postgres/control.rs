@@ -1,61 +1,68 @@
-//! The resolver's own connection: one session beside the pool, made anew when it is lost.
+//! The resolver's own connection: one session beside the pool, made anew when it is lost. What holds the lease is another
+//! one (`holding.rs`), and without the lease this one does nothing.
 
 use super::error::{PgError, explain, is_refusal};
-use super::lease::Lease;
+use super::holding::Holding;
+use super::lease::{Lease, give_up};
 use super::session::{Connector, Link};
 use super::sql::Sql;
 use crate::error::Result;
 use crate::id::Lineage;
 use crate::participant::Claim;
-use crate::participant::lease::{Claimed, UNCLAIMED, connection_name};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex as Cell, OnceLock, PoisonError, Weak};
+use crate::participant::lease::{Claimed, Duty, UNCLAIMED, connection_name};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio_postgres::Client;
 
+/// A connection, and the claim that it works under.
+struct Work {
+    link: Link,
+    claim: Option<Claim>,
+}
+
 /// The connection, where there is one.
 pub(super) struct Control {
     connector: Connector,
-    link: Mutex<Option<Link>>,
+    place: Mutex<Option<Work>>,
     limit: Duration,
     /// After so long without a sign of life the server is to end the connection.
     silence: Duration,
     /// Set by registration: from then on no other server is talked to.
     expected: OnceLock<Lineage>,
-    /// Once made, no connection is used that has not taken the lease.
+    /// Once made, nothing is done without the lease.
     claimed: Claimed,
-    /// The session that has taken the lease: as long as it lives it holds it.
-    holder: Cell<Weak<Client>>,
-    /// How often the lease was taken.
-    taken: AtomicU64,
+    holding: Holding,
 }
 
 impl Control {
     pub(super) fn new(connector: Connector, limit: Duration, silence: Duration) -> Self {
-        let (link, expected, claimed, holder) =
-            (Mutex::default(), OnceLock::new(), Claimed::default(), Cell::default());
-        Self { connector, link, limit, silence, expected, claimed, holder, taken: AtomicU64::new(0) }
+        let (expected, claimed, holding) = (OnceLock::new(), Claimed::default(), Holding::default());
+        Self { connector, place: Mutex::default(), limit, silence, expected, claimed, holding }
     }
 
-    /// Takes the lease, or makes sure that the connection still has it.
+    /// Takes the lease, or makes sure that it is still held.
     pub(super) async fn hold(&self, claim: Claim) -> Result<()> {
         self.claimed.claim(self.connector.name, claim)?;
-        let doing = "cannot hold the node's lease";
+        self.within("cannot hold the node's lease", self.take(claim)).await?;
+        self.recheck(claim).await;
+        Ok(())
+    }
+
+    async fn take(&self, claim: Claim) -> Result<()> {
+        let name = connection_name(Duty::Hold, self.connector.name, &claim);
+        self.holding.hold(&self.lease(claim), self.session(&name)).await
+    }
+
+    /// Gives up a connection that is idle and may not work any more: a pooler has handed its session to somebody else.
+    async fn recheck(&self, claim: Claim) {
+        let Ok(mut place) = self.place.try_lock() else { return };
+        let (Some(work), Some(holder)) = (place.take(), self.holding.process()) else { return };
         let lease = self.lease(claim);
-        let work = async {
-            let mut place = self.link.lock().await;
-            if let Some(link) = place.take()
-                && self.holds()
-                && matches!(lease.is_held(&link.client).await, Ok(true))
-            {
-                *place = Some(link);
-                return Ok(());
-            }
-            *place = Some(self.connect().await?);
-            Ok(())
-        };
-        self.within(doing, work).await
+        let check = tokio::time::timeout(self.limit / 4, lease.is_at_work(&work.link.client, holder));
+        if work.claim == Some(claim) && matches!(check.await, Ok(Ok(true))) {
+            *place = Some(work);
+        }
     }
 
     /// The incarnation that works here, if one does.
@@ -63,15 +70,9 @@ impl Control {
         self.claimed.get()
     }
 
-    /// Which taking of the lease was in force when the connection was last heard of, if one was.
+    /// Which taking of the lease was in force when its connection was last heard of, if one was.
     pub(super) fn lease_number(&self) -> Option<u64> {
-        // In this order: a taking is counted before its connection is the holder.
-        self.holds().then(|| self.taken.load(Ordering::Acquire))
-    }
-
-    fn holds(&self) -> bool {
-        let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        holder.is_some_and(|client| !client.is_closed())
+        self.holding.number()
     }
 
     fn lease(&self, claim: Claim) -> Lease<'_> {
@@ -114,43 +115,59 @@ impl Control {
         F: Future<Output = Result<T, PgError>>,
     {
         let work = async {
-            let mut place = self.link.lock().await;
-            let link = match place.take() {
-                Some(link) if !link.client.is_closed() => link,
-                _ => self.connect().await?,
+            let mut place = self.place.lock().await;
+            let claim = self.claimed.get();
+            if let Some(claim) = claim
+                && self.holding.process().is_none()
+            {
+                self.take(claim).await?;
+            }
+            let work = match place.take() {
+                Some(work) if work.claim == claim && !work.link.client.is_closed() => work,
+                _ => Work { link: self.connect(claim).await?, claim },
             };
-            let result = operation(link.client.clone()).await;
+            let result = operation(work.link.client.clone()).await;
             if result.as_ref().err().is_none_or(is_refusal) {
-                *place = Some(link);
+                *place = Some(work);
             }
             result.map_err(|error| explain(self.connector.name, doing, error))
         };
         self.within(doing, work).await
     }
 
-    async fn connect(&self) -> Result<Link> {
-        let claim = self.claimed.get();
-        let called = claim.map_or_else(|| UNCLAIMED.into(), |claim| connection_name(self.connector.name, &claim));
-        let link = self.connector.connect(&called).await?;
-        let settings = Sql::control_session(self.limit, self.lock_timeout());
-        let set = link.client.batch_execute(&settings).await;
-        set.map_err(|error| explain(self.connector.name, "cannot set up the resolver's session", error))?;
-        let mortal = link.client.batch_execute(&Sql::mortal(self.silence)).await;
-        mortal.map_err(|error| explain(self.connector.name, "cannot set up the resolver's session", error))?;
+    /// A connection to work on, under the lease where one is claimed.
+    async fn connect(&self, claim: Option<Claim>) -> Result<Link> {
+        let Some(claim) = claim else { return self.session(UNCLAIMED).await };
+        let link = self.session(&connection_name(Duty::Work, self.connector.name, &claim)).await?;
+        let lost = || self.connector.unavailable("the lease is not held any more");
+        let holder = self.holding.process().ok_or_else(lost)?;
+        if self.lease(claim).go_to_work(&link.client, holder).await? {
+            return Ok(link);
+        }
+        // Nobody has told: what is next takes it again.
+        self.holding.lost(holder).await;
+        Err(lost())
+    }
+
+    async fn session(&self, name: &str) -> Result<Link> {
+        let link = self.connector.connect(name).await?;
+        let failed = |error| explain(self.connector.name, "cannot set up the resolver's session", error);
+        for settings in [Sql::control_session(self.limit, self.lock_timeout()), Sql::mortal(self.silence)] {
+            link.client.batch_execute(&settings).await.map_err(failed)?;
+        }
         if let Some(expected) = self.expected.get() {
             self.connector.check_lineage(&link.client, *expected).await?;
-        }
-        if let Some(claim) = claim {
-            self.lease(claim).take(&link.client).await?;
-            self.taken.fetch_add(1, Ordering::Release);
-            *self.holder.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&link.client);
         }
         Ok(link)
     }
 
-    /// Closes the connection, and with it the lease is free; a later call opens another, and claims nothing.
+    /// Closes the connections; a later call opens another, and claims nothing. What they hold is given up by word: a server
+    /// that has much to do notices late that a socket was closed, and whoever comes next would be refused.
     pub(super) async fn close(&self) {
         self.claimed.give_up();
-        *self.link.lock().await = None;
+        if let Some(work) = self.place.lock().await.take() {
+            give_up(&work.link.client, self.limit).await;
+        }
+        self.holding.close(self.limit).await;
     }
 }

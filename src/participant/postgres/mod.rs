@@ -14,12 +14,12 @@
 //!    each writing branch leaves a **witness** row, and recovery asks for that.
 //!
 //! The application works on sessions of a pool. The resolver has a connection of its own, so that recovery cannot
-//! starve behind the transactions that wait for it.
+//! starve behind the transactions that wait for it. Another one holds the lease, and does nothing else.
 //!
 //! What the application must not do: hold `PREPARE`d statements of its own names for the next user of a session to
 //! trip over (other session settings are reset), use what PREPARE TRANSACTION refuses (temporary tables, LISTEN and
-//! NOTIFY, cursors WITH HOLD: the commit is refused, cleanly), or set `handfast.branch` (`RESET ALL` does; the
-//! commit then answers `Damaged`, since it looks as if the transaction were another).
+//! NOTIFY, cursors WITH HOLD: the commit is refused, cleanly), or set `handfast.branch` (`RESET ALL` does: the
+//! transaction then rolls back).
 
 mod branch;
 mod check_sql;
@@ -27,6 +27,7 @@ mod checks;
 mod control;
 mod error;
 mod finishing;
+mod holding;
 mod lease;
 mod lent;
 mod probe;

@@ -89,7 +89,8 @@ impl Connector {
 
     /// Refuses a server that is not the one that was registered with: a name may lead elsewhere after a failover.
     pub(super) async fn check_lineage(&self, client: &Client, expected: Lineage) -> Result<()> {
-        let messages = client.simple_query(&sql::as_login_role(&self.sql.lineage())).await;
+        let question = format!("{}; {}", sql::as_login_role(&self.sql.lineage()), sql::IDLE);
+        let messages = client.simple_query(&question).await;
         let messages = messages.map_err(|error| explain(self.name, "cannot read the lineage", error))?;
         let found = sql::rows(&messages).next().and_then(|text| text.parse().ok()).map(Lineage::from_sql);
         if found == Some(expected) { Ok(()) } else { Err(wrong_lineage(self.name, expected, found)) }

@@ -13,11 +13,15 @@ use crate::id::BranchId;
 use crate::participant::witness::{Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, PAGE, WITNESS_TABLE};
 use crate::participant::{BeginOptions, Isolation};
 use crate::protocol::Mode;
+use crate::torture::{self, Safeguard};
 use std::time::Duration;
 use tokio_postgres::SimpleQueryMessage;
 
 /// What the guard's error begins with when the branch's transaction is not the one that was begun.
 pub(super) const LOST: &str = "handfast:lost:";
+
+/// What the guard's error begins with when the application has reset the marker: what it was in is seen after a rollback.
+const RESET_MARKER: &str = "handfast:reset:";
 
 /// What the guard's error begins with when a branch declared read-only was made a writing one.
 pub(super) const WRITABLE: &str = "handfast:writable:";
@@ -33,7 +37,35 @@ const DURABLE: &str =
 ///
 /// Not `DISCARD ALL`: it drops prepared statements, and the driver keeps some of its own.
 pub(super) const RESET: &str = "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; CLOSE ALL; UNLISTEN *; \
-     SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD SEQUENCES; DISCARD TEMP";
+     SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD SEQUENCES; DISCARD TEMP; SET handfast.branch = 'idle'";
+
+/// The marker between branches. A message of its own: what stands in front of BEGIN in one text belongs to its
+/// transaction.
+pub(super) const IDLE: &str = "SET handfast.branch = 'idle'";
+
+/// Ends the transaction that the session is in, and shows what became of the one that was begun for its branch.
+pub(super) const END: &str = "ROLLBACK; SELECT pg_catalog.current_setting('handfast.branch', true)";
+
+/// What the marker tells after a rollback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Marker {
+    /// As it was before: what was begun has been rolled back.
+    Idle,
+    /// What was begun has been prepared or committed.
+    Ended,
+    /// Nothing: the application has changed it for good.
+    Gone,
+}
+
+impl Marker {
+    pub(super) fn of(messages: &[SimpleQueryMessage]) -> Self {
+        match rows(messages).next() {
+            Some("idle") => Self::Idle,
+            Some("ended") => Self::Ended,
+            _ => Self::Gone,
+        }
+    }
+}
 
 pub(super) const ROLLBACK: &str = "ROLLBACK";
 
@@ -57,11 +89,16 @@ impl Sql {
     pub(super) fn new(schema: String, witness_on: bool) -> Self {
         let dialect = Dialect::Postgres;
         let (witness, incarnation) = (dialect.table(&schema, WITNESS_TABLE), dialect.table(&schema, INCARNATION_TABLE));
+        let witness_on = witness_on && torture::is_on(Safeguard::Witness);
         Self { schema, witness, incarnation, witness_on }
     }
 
     /// BEGIN with what was asked for. A writer says so: neither a role's `default_transaction_read_only` nor a
     /// standby is found out later.
+    ///
+    /// The **marker** tells at any later time what became of this transaction: within it, it is the branch's name; when
+    /// it was committed it is `ended`, since SET lasts; when it was rolled back it is `idle`, as before. No query could
+    /// ask for the transaction's own number here: it would fix the snapshot before the application's first statement.
     pub(super) fn begin(branch: &BranchId, options: &BeginOptions) -> String {
         let isolation = match options.isolation {
             Isolation::Default => "",
@@ -75,16 +112,21 @@ impl Sql {
         };
         let lock_timeout = milliseconds(options.lock_timeout);
         format!(
-            "BEGIN{isolation}{access}; SET LOCAL handfast.branch = '{branch}'; SET LOCAL lock_timeout = {lock_timeout}"
+            "BEGIN{isolation}{access}; SET handfast.branch = 'ended'; SET LOCAL handfast.branch = '{branch}'; \
+             SET LOCAL lock_timeout = {lock_timeout}"
         )
     }
 
     /// Fails unless the transaction is the one that was begun for this branch: `SET LOCAL` ends with its transaction.
+    /// After `RESET ALL` it fails as a statement does, and a rollback tells.
     ///
     /// In an aborted transaction it fails with 25P02 as any statement does; that is what makes it a proof, since
     /// PREPARE TRANSACTION and COMMIT then answer *success*, do a rollback, and the driver hides the tag. The
     /// process id keeps the cast from being evaluated when the statement is planned.
     pub(super) fn guard(branch: &BranchId, nonce: &str, mode: Mode) -> String {
+        if !torture::is_on(Safeguard::Guard) {
+            return format!("SELECT '{nonce}'");
+        }
         let fail =
             |text: &str| format!("pg_catalog.concat('{text}{nonce}:', pg_catalog.pg_backend_pid())::pg_catalog.int4");
         let writable = match mode {
@@ -95,8 +137,10 @@ impl Sql {
             ),
         };
         format!(
-            "SELECT '{nonce}', CASE WHEN pg_catalog.current_setting('handfast.branch', true) IS DISTINCT FROM \
-             '{branch}' THEN {lost}{writable} END",
+            "SELECT '{nonce}', CASE WHEN {marker} = '' THEN {reset} WHEN {marker} IS DISTINCT FROM '{branch}' \
+             THEN {lost}{writable} END",
+            marker = "pg_catalog.current_setting('handfast.branch', true)",
+            reset = fail(RESET_MARKER),
             lost = fail(LOST)
         )
     }

@@ -1,6 +1,7 @@
 //! Planted bugs: each is a way in which somebody has got this wrong, and the explorer has to find it.
 
-use super::world::{Line, Request, Setting, Slot, State, World};
+use super::setting::Setting;
+use super::world::{Line, Request, Slot, State, World};
 use crate::protocol::coordinator::Phase;
 use crate::protocol::recovery::Action;
 use crate::protocol::{Finish, Input, Mode, Outcome, Output, Record, Vote};
@@ -43,6 +44,18 @@ pub enum Bug {
     LostMeansUndecided,
     SilenceIsNever,
     ResolvedBesideSessions,
+    ForgottenIsUndecided,
+    ForgottenBesideSessions,
+    // Several transactions.
+    AnswerOfAnother,
+    PoisonIsForgotten,
+    LiveIsAsked,
+    // Servers that take back what they said.
+    DoneIsForgotten,
+    FinishedIsLeft,
+    OkIsProof,
+    SessionIsReset,
+    PrunedBeforeTheNote,
     // Beside a copy of the journal; the last one is no bug, but the moment that nothing closes.
     NoLease,
     RegainedIsAsGood,
@@ -61,6 +74,7 @@ pub fn bend_row(setting: &Setting, row: &str, action: Action) -> Action {
         (Some(Bug::DecidedRollsBack), "decided, there") => Action::RollBack,
         (Some(Bug::GoneIsDamage), "decided, gone") => Action::Damage,
         (Some(Bug::NotListedIsCommitted), "decided, gone") => Action::Finish,
+        (Some(Bug::FinishedIsLeft), "finished, back") => Action::Nothing,
         _ => action,
     }
 }
@@ -71,7 +85,7 @@ impl World {
         let deciding = self.deals[deal].commit != Slot::Absent;
         match (setting.bug, input) {
             (Some(Bug::UnknownVoteIsYes), Input::Voted(id, Vote::Unknown)) => {
-                let writer = self.sites[setting.site(id).unwrap()].mode == Mode::Writer;
+                let writer = self.sites[setting.site(id).unwrap()].mode == Some(Mode::Writer);
                 Input::Voted(id, if writer { Vote::Prepared } else { Vote::ReadOnly })
             }
             (Some(Bug::UnknownFinishIsDone), Input::Finished(id, Finish::Unknown)) if deciding => {
@@ -120,7 +134,7 @@ impl World {
             }
             Some(Bug::WriterBesideReaders) if outputs.iter().any(|o| matches!(o, Output::EndReadOnly(_))) => {
                 for index in self.indices(setting).filter(|index| index / setting.participants() == deal) {
-                    if self.sites[index].mode == Mode::Writer {
+                    if self.sites[index].mode == Some(Mode::Writer) {
                         self.sites[index].late = Some(Request::CommitAlone);
                     }
                 }
@@ -141,6 +155,16 @@ impl World {
             if self.sites[index].line == Line::Idle {
                 self.send(index, Request::RollBack);
             }
+        }
+    }
+
+    /// The session goes back to its pool with the answer unread, and another transaction reads it.
+    pub fn mix_up(&mut self, setting: &Setting, index: usize) {
+        let place = |other: &usize| other % setting.participants() == index % setting.participants();
+        let asked = |other: &usize| self.sites[*other].line == Line::Asked(Request::Prepare);
+        if let Some(other) = self.indices(setting).filter(place).find(asked) {
+            self.sites[other].line = self.sites[index].line;
+            self.sites[other].late = Some(Request::Prepare);
         }
     }
 }

@@ -10,8 +10,9 @@
 //! be lost, and the copy find no witness yet. [`Bug::LeaseLostBehindTheDecision`] shows it.
 
 use super::bugs::Bug;
+use super::setting::Setting;
 use super::step::Event;
-use super::world::{Setting, Slot, State, Witness, World};
+use super::world::{Slot, State, Witness, World};
 use crate::id::{Incarnation, ParticipantName, TransactionId};
 use crate::protocol::recovery::tests::books::Books;
 use crate::protocol::recovery::{Action, Evidence, History, Sighting, WitnessRow, decide, unknown_decision};

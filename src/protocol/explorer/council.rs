@@ -2,7 +2,8 @@
 //! answers are kept.
 
 use super::bugs::Bug;
-use super::world::{FOREIGN, INCARNATION, NODE, Seen, Setting, Slot, World};
+use super::setting::{DEALS, FOREIGN, INCARNATION, NODE, SITES, Setting};
+use super::world::{Seen, Slot, World};
 use crate::id::{Incarnation, Lineage, ParticipantName, TransactionId};
 use crate::protocol::DamageRecord;
 use crate::protocol::recovery::{Action, Evidence, Memory, Observation, Plan, Recalled, Scan, outcome_of, plan};
@@ -13,7 +14,7 @@ use std::rc::Rc;
 /// Answers that were given before.
 #[derive(Default)]
 pub struct Council {
-    answers: HashMap<[u8; 8], Rc<Verdict>>,
+    answers: HashMap<[u8; SITES + DEALS + 1], Rc<Verdict>>,
 }
 
 /// A plan, by the world's indices.
@@ -22,14 +23,14 @@ pub struct Verdict {
     /// The rows of the table that it used.
     pub rows: Vec<&'static str>,
     /// By site: nothing where the plan does not name it.
-    pub actions: [Option<Action>; 4],
+    pub actions: [Option<Action>; SITES],
     /// By transaction.
-    pub outcomes: [Option<Outcome>; 2],
+    pub outcomes: [Option<Outcome>; DEALS],
     /// By transaction: whether the plan notes that it is done, or that one writer committed it.
-    pub done: [bool; 2],
-    pub alone: [bool; 2],
+    pub done: [bool; DEALS],
+    pub alone: [bool; DEALS],
     /// By transaction: whether it is damaged, and nobody knew.
-    pub damaged: [bool; 2],
+    pub damaged: [bool; DEALS],
     /// The plan names something of another journal otherwise than as foreign.
     pub trespasses: bool,
 }
@@ -47,6 +48,9 @@ pub fn remembered(world: &World, setting: &Setting, deal: usize) -> u8 {
     let deal = &world.deals[deal];
     let there = |slot: Slot| matches!(slot, Slot::Cached | Slot::Durable);
     let holds = match deal.commit {
+        _ if deal.forgotten && setting.bug != Some(Bug::ForgottenIsUndecided) => FORGOTTEN,
+        _ if deal.forgotten => NOTHING,
+        _ if there(deal.done) && setting.bug == Some(Bug::DoneIsForgotten) => NOTHING,
         _ if deal.resolved == Some(Resolution::Commit) => RESOLVED_COMMIT,
         _ if deal.resolved == Some(Resolution::RollBack) => RESOLVED_ROLL_BACK,
         _ if there(deal.done) => FINISHED,
@@ -55,7 +59,7 @@ pub fn remembered(world: &World, setting: &Setting, deal: usize) -> u8 {
         _ if there(deal.alone) => ONE_PHASE,
         _ => NOTHING,
     };
-    let damaged = there(deal.damage) && setting.bug != Some(Bug::DamageIsForgotten);
+    let damaged = there(deal.damage) && !deal.forgotten && setting.bug != Some(Bug::DamageIsForgotten);
     u8::from(damaged) << DAMAGED | u8::from(live) << 3 | holds
 }
 
@@ -66,12 +70,15 @@ const FINISHED: u8 = 3;
 const ONE_PHASE: u8 = 4;
 const RESOLVED_COMMIT: u8 = 5;
 const RESOLVED_ROLL_BACK: u8 = 6;
+const FORGOTTEN: u8 = 7;
+/// Nothing is held, and it is at work.
+pub const LIVE: u8 = 1 << 3;
 /// The bit that says so.
 pub const DAMAGED: u8 = 5;
 
 struct Image<'a> {
     setting: &'a Setting,
-    deals: [u8; 2],
+    deals: [u8; DEALS],
     /// Records may have been lost.
     incomplete: bool,
 }
@@ -83,7 +90,7 @@ impl Image<'_> {
 
     fn record(&self, deal: usize) -> CommitRecord {
         let participants = self.setting.participants();
-        let writers = (0..participants).filter(|number| self.setting.modes[deal][*number] == Mode::Writer);
+        let writers = (0..participants).filter(|number| self.setting.modes[deal][*number] == Some(Mode::Writer));
         let decided = |number: usize| DecidedBranch {
             id: self.setting.branch(deal * participants + number),
             participant: self.setting.participant(number),
@@ -139,7 +146,7 @@ impl Memory for Image<'_> {
             ONE_PHASE => Recalled::OnePhase,
             RESOLVED_COMMIT => Recalled::Resolved(Resolution::Commit),
             RESOLVED_ROLL_BACK => Recalled::Resolved(Resolution::RollBack),
-            other => panic!("{other} is no memory"),
+            _ => Recalled::Forgotten,
         }
     }
 
@@ -159,7 +166,7 @@ impl Memory for Image<'_> {
 
 /// What the real [`outcome_of`] makes of answers.
 pub fn outcome_now(world: &World, setting: &Setting, deal: usize, answers: &[Evidence]) -> Option<Outcome> {
-    let mut deals = [0; 2];
+    let mut deals = [0; DEALS];
     (0..setting.modes.len()).for_each(|deal| deals[deal] = remembered(world, setting, deal));
     outcome_of(&Image { setting, deals, incomplete: world.incomplete }, setting.id(deal), answers)
 }
@@ -170,19 +177,19 @@ impl Council {
     }
 
     pub fn consult(&mut self, world: &World, setting: &Setting) -> Rc<Verdict> {
-        let mut question = [0u8; 8];
-        question[7] = u8::from(world.incomplete);
+        let mut question = [0u8; SITES + DEALS + 1];
+        question[SITES + DEALS] = u8::from(world.incomplete);
         for index in world.indices(setting) {
             let site = &world.sites[index];
             question[index] = site.seen as u8 | (site.evidence as u8) << 3 | u8::from(site.wanted) << 6;
         }
-        let (mut deals, mut before) = ([0; 2], [0; 2]);
+        let (mut deals, mut before) = ([0; DEALS], [0; DEALS]);
         for deal in 0..setting.modes.len() {
             let stale = setting.bug == Some(Bug::MemoryBeforeScans);
             deals[deal] = if stale { world.deals[deal].memory_before } else { remembered(world, setting, deal) };
             let known = world.deals[deal].memory_before & 7 == DECIDED || setting.bug == Some(Bug::AbsenceIsTrusted);
             before[deal] = if known { DECIDED } else { NOTHING };
-            question[4 + deal] = deals[deal] | u8::from(known) << 4;
+            question[SITES + deal] = deals[deal] | u8::from(known) << 4;
         }
         let answer = self.answers.entry(question);
         let answer = answer.or_insert_with(|| {

@@ -1,7 +1,8 @@
 //! What holds in every state, and what it means that all has settled.
 
+use super::setting::Setting;
 use super::step::{Broken, broken};
-use super::world::{Line, Seen, Setting, Slot, State, World};
+use super::world::{Line, Past, Seen, Site, Slot, State, World};
 use crate::protocol::{Outcome, Resolution};
 
 impl World {
@@ -15,6 +16,13 @@ impl World {
         Ok(())
     }
 
+    /// A branch of its that had committed is to commit once more.
+    fn is_set_back(&self, setting: &Setting, deal: usize) -> bool {
+        let set_back =
+            |site: &Site| site.past == Past::WasCommitted && matches!(site.state, State::Prepared | State::Hidden);
+        self.writers(setting, deal).any(set_back)
+    }
+
     fn count(&self, setting: &Setting, deal: usize, state: State) -> usize {
         self.writers(setting, deal).filter(|site| site.state == state).count()
     }
@@ -24,6 +32,10 @@ impl World {
         let committed = self.count(setting, deal, State::Committed);
         if self.deals[deal].begun && !meddled && committed > 0 && self.count(setting, deal, State::Ended) > 0 {
             return broken("I1", "one branch committed, another rolled back");
+        }
+        let taken_back = |site: &Site| site.past == Past::WasCommitted && site.state == State::Ended;
+        if self.writers(setting, deal).any(taken_back) {
+            return broken("I1", "a branch had committed, came back, and was rolled back");
         }
         Ok(())
     }
@@ -59,7 +71,7 @@ impl World {
     fn check_records(&self, setting: &Setting, index: usize) -> Result<(), Broken> {
         let deal = &self.deals[index];
         let writers = self.writers(setting, index).count();
-        let all = self.count(setting, index, State::Committed) == writers;
+        let all = self.count(setting, index, State::Committed) == writers || self.is_set_back(setting, index);
         if deal.done != Slot::Absent && !(all && (deal.commit == Slot::Durable || self.incomplete)) {
             return broken("I4", "noted as done, and not every branch committed");
         }
@@ -68,7 +80,7 @@ impl World {
         }
         let over = deal.begun && deal.coordinator.is_none();
         if self.first_life && over && setting.witness && deal.commit == Slot::Absent {
-            let lost = |site: &&super::world::Site| site.state == State::Prepared && !site.wanted;
+            let lost = |site: &&Site| site.state == State::Prepared && site.past != Past::WasGone && !site.wanted;
             if self.writers(setting, index).any(|site| lost(&site)) {
                 return broken("I4", "finished, and a branch is prepared that nobody has on his list");
             }
@@ -80,7 +92,7 @@ impl World {
     pub fn is_quiet(&self, setting: &Setting) -> bool {
         let site = |index: usize| {
             let site = &self.sites[index];
-            let ended = !matches!(site.state, State::Active | State::Prepared);
+            let ended = !matches!(site.state, State::Active | State::Prepared | State::Hidden);
             ended
                 && site.late.is_none()
                 && site.stray.is_none()

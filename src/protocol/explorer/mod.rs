@@ -14,13 +14,16 @@
 //!   are unforced and may be lost; a failed journal takes nothing until it is opened again;
 //! * the process: dies anywhere, and comes back knowing only the journal;
 //! * the disk: loses durable records, in some settings, and the journal is repaired: that it happened is known;
+//! * servers that take back what they said, and the pruning of witnesses: see [`setback`];
 //! * a copy of the journal beside its original: see [`copy`];
-//! * persons: roll a prepared branch back, ask for an outcome, decide where no record does;
+//! * persons: roll a prepared branch back, ask for an outcome, put a fence in its way, decide where no record does, close
+//!   what is damaged;
 //! * the resolver: passes without end, beside the live coordinators: a scan of each participant, in any order, which
 //!   may fail; the real plan; each action, whose answer may be lost, or which may be carried out later.
 //!
-//! Worlds that differ only in the order of alike participants are one world. Nothing else is left out, so the number
-//! of states is finite without bounds on the length of a schedule; only crashes are counted.
+//! Worlds that differ only in the order of alike participants or transactions are one world. Nothing else is left out,
+//! so the number of states is finite without bounds on the length of a schedule; only crashes are counted, and where
+//! several transactions or several kinds of fault meet, the faults. `HANDFAST_TORTURE=full` allows more of these.
 //!
 //! I5 is checked on the finished graph: quiet must be reachable from every state by steps that are not faults. As the
 //! graph is finite, every schedule that leaves out no step for ever then gets there.
@@ -30,34 +33,46 @@
 mod bugs;
 mod copy;
 mod council;
+mod event;
 mod invariants;
 mod person;
 mod resolver;
 mod search;
 mod server;
+mod setback;
+mod setting;
 mod step;
 mod world;
 
 use crate::protocol::{Acknowledge, Mode};
 use bugs::Bug;
-use search::explore;
+use search::{Explored, explore};
+use setting::{Remains, Setting};
 use std::collections::BTreeSet;
-use world::{Remains, Setting};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
-const W: Mode = Mode::Writer;
-const R: Mode = Mode::ReadOnly;
+const W: Option<Mode> = Some(Mode::Writer);
+const R: Option<Mode> = Some(Mode::ReadOnly);
+/// No branch.
+const N: Option<Mode> = None;
 
-fn setting(modes: &[&[Mode]]) -> Setting {
+fn setting(modes: &[&[Option<Mode>]]) -> Setting {
     Setting {
         modes: modes.iter().map(|modes| modes.to_vec()).collect(),
         remains: None,
         crashes: 1,
+        faults: None,
         witness: true,
         ghosts: false,
         pinned: false,
         strays: false,
         operator: 0,
         losses: 0,
+        returns: 0,
+        lies: 0,
+        prunes: false,
+        forgets: false,
         copy: false,
         fences: false,
         questions: false,
@@ -68,10 +83,36 @@ fn setting(modes: &[&[Mode]]) -> Setting {
     }
 }
 
+fn is_full() -> bool {
+    std::env::var("HANDFAST_TORTURE").is_ok_and(|value| value == "full")
+}
+
+/// Where there is time for more, the second.
+fn more(everyday: u8, full: u8) -> u8 {
+    if is_full() { full } else { everyday }
+}
+
+/// Adds to the figures for `docs/torture.md`, in the form of `integration_tests::torture::Tally`.
+fn tell_the_page(explored: &Explored) {
+    static TOLD: Mutex<(usize, usize)> = Mutex::new((0, 0));
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    *told = (told.0 + explored.states, told.1 + usize::from(explored.broken.is_some()));
+    let (states, violations) = (told.0, vec!["\"see the test\""; told.1].join(","));
+    let figures = format!(
+        r#"{{"kind":"every schedule of a small world","servers":"none: the model","cases":{states},"violations":[{violations}],"full":{}}}"#,
+        is_full()
+    );
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(target).join("torture");
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("every-schedule-of-a-small-world-none--the-model.json"), figures).unwrap();
+}
+
 /// Explores, says how much there was, and gives the rows of recovery's table that were used.
 fn holds(name: &str, setting: &Setting) -> BTreeSet<&'static str> {
     let explored = explore(setting);
     println!("{name}: {} states, {} steps, {} of them quiet", explored.states, explored.steps, explored.quiet);
+    tell_the_page(&explored);
     if let Some((broken, story)) = explored.broken {
         panic!("{name}: {} is broken: {}, after {story:?}", broken.invariant, broken.what);
     }
@@ -152,6 +193,70 @@ fn three_branches() {
     holds("a writer and two readers", &setting(&[&[W, R, R]]));
 }
 
+/// Transactions that share participants, sessions' pools, the journal and the passes of the resolver. What each does is
+/// explored above with every fault; here few of them, at every moment of the others.
+#[test]
+fn several_transactions() {
+    let few = |faults: u8, modes: &[&[Option<Mode>]]| Setting { faults: Some(faults), ..setting(modes) };
+    holds("two of one writer", &few(more(1, 2), &[&[W], &[W]]));
+    holds("three of one writer", &Setting { crashes: 0, ..few(more(1, 2), &[&[W], &[W], &[W]]) });
+    holds("two writers beside one", &few(more(1, 2), &[&[W, W], &[N, W]]));
+    holds("two writers beside a reader", &few(more(1, 2), &[&[W, W], &[N, R]]));
+    holds("two of two writers", &few(more(0, 1), &[&[W, W], &[W, W]]));
+    holds("two of two writers that share a participant", &few(more(0, 1), &[&[W, W, N], &[N, W, W]]));
+}
+
+/// Who asks by id puts fences in the way of what may still come, and every answer may be lost or late.
+#[test]
+fn fences_race_late_prepares() {
+    let asked = |modes: &[&[Option<Mode>]]| Setting { fences: true, ghosts: true, ..setting(modes) };
+    holds("a writer, fenced off at any moment", &Setting { crashes: 2, ..asked(&[&[W]]) });
+    holds("two writers, fenced off at any moment", &Setting { faults: Some(more(2, 4)), ..asked(&[&[W, W]]) });
+    holds(
+        "two writers beside one, all fenced off",
+        &Setting { crashes: 0, faults: Some(more(0, 1)), ..asked(&[&[W, W], &[N, W]]) },
+    );
+    holds("two writers, asked about in peace", &Setting { calm: true, ..asked(&[&[W, W]]) });
+}
+
+/// Branches that come back from a backup, or from where MariaDB had hidden them.
+#[test]
+fn servers_that_take_back_what_they_said() {
+    let mut rows = BTreeSet::new();
+    let two = || Setting { faults: Some(more(3, 5)), prunes: true, ..setting(&[&[W, W]]) };
+    for (name, setting) in [
+        ("two writers, one restored", Setting { returns: 1, ..two() }),
+        ("two writers, both restored", Setting { returns: 2, crashes: 2, ..two() }),
+        ("two writers, restored and asked about", Setting { returns: 1, fences: true, prunes: false, ..two() }),
+        ("two writers, hidden", Setting { lies: 2, questions: true, ..two() }),
+        ("two writers, hidden and restored", Setting { lies: 1, returns: 1, ..two() }),
+        ("a writer whose witness is pruned", Setting { fences: true, prunes: true, ghosts: true, ..setting(&[&[W]]) }),
+    ] {
+        rows.extend(holds(name, &setting));
+    }
+    assert!(rows.contains("finished, back") && rows.contains("decided, held"));
+}
+
+/// A person decides, closes, and repairs what the disk has lost, beside other transactions.
+#[test]
+fn persons_at_any_moment() {
+    let mut rows = BTreeSet::new();
+    let two = || Setting { faults: Some(more(4, 6)), crashes: 2, ..setting(&[&[W, W]]) };
+    let beside = || Setting { faults: Some(more(1, 2)), ..setting(&[&[W, W], &[N, W]]) };
+    let payloads = || Setting { faults: Some(more(3, 4)), payload: true, ..setting(&[&[W], &[W]]) };
+    for (name, setting) in [
+        ("two writers that stray, and are forgotten", Setting { strays: true, forgets: true, ..two() }),
+        ("two writers whose records are lost, and stray", Setting { losses: 1, strays: true, forgets: true, ..two() }),
+        ("an operator and who forgets it", Setting { operator: 1, forgets: true, questions: true, ..two() }),
+        ("a stray beside another", Setting { strays: true, forgets: true, ..beside() }),
+        ("lost records beside another", Setting { losses: 1, ..payloads() }),
+        ("an operator beside another", Setting { operator: 1, forgets: true, ..beside() }),
+    ] {
+        rows.extend(holds(name, &setting));
+    }
+    assert!(rows.contains("forgotten"));
+}
+
 /// A process begins its own transaction while its resolver clears away what its predecessor left.
 #[test]
 fn recovery_beside_a_live_transaction() {
@@ -181,6 +286,7 @@ fn when_nothing_fails_all_commits() {
 #[test]
 fn planted_bugs_are_caught() {
     let (one, two) = (|| setting(&[&[W]]), || setting(&[&[W, W]]));
+    let payloads = || Setting { payload: true, faults: Some(1), crashes: 0, ..setting(&[&[W], &[W]]) };
     #[rustfmt::skip]
     let rows = [
         // The coordinator.
@@ -218,6 +324,18 @@ fn planted_bugs_are_caught() {
         (Bug::LostMeansUndecided,          "I3", Setting { losses: 1, ..two() }),
         (Bug::SilenceIsNever,              "I3", Setting { fences: true, ..one() }),
         (Bug::ResolvedBesideSessions,      "I3", Setting { losses: 1, ..two() }),
+        (Bug::ForgottenIsUndecided,        "I9", Setting { strays: true, forgets: true, questions: true, ..two() }),
+        (Bug::ForgottenBesideSessions,     "I5", Setting { strays: true, forgets: true, ..two() }),
+        // Several transactions.
+        (Bug::AnswerOfAnother,             "I2", payloads()),
+        (Bug::PoisonIsForgotten,           "I2", payloads()),
+        (Bug::LiveIsAsked,                 "I8", Setting { fences: true, calm: true, ..two() }),
+        // Servers that take back what they said.
+        (Bug::DoneIsForgotten,             "I3", Setting { returns: 1, ..two() }),
+        (Bug::FinishedIsLeft,              "I5", Setting { returns: 1, ..two() }),
+        (Bug::OkIsProof,                   "I4", Setting { lies: 1, ..two() }),
+        (Bug::SessionIsReset,              "I4", two()),
+        (Bug::PrunedBeforeTheNote,         "I7", Setting { prunes: true, ..two() }),
         // Beside a copy of the journal.
         (Bug::NoLease,                     "I2", Setting { copy: true, crashes: 0, ..two() }),
         (Bug::RegainedIsAsGood,            "I2", Setting { copy: true, crashes: 0, ..two() }),

@@ -1,9 +1,10 @@
 //! What is left to persons: a disk that has lost records is repaired, and somebody decides what no record does.
 
 use super::bugs::Bug;
-use super::council::{NOTHING, outcome_now, remembered};
-use super::step::{Broken, Event};
-use super::world::{Deal, Setting, Slot, State, World};
+use super::council::{LIVE, NOTHING, outcome_now, remembered};
+use super::setting::Setting;
+use super::step::{Broken, Delivery, Event};
+use super::world::{Deal, Slot, State, World};
 use crate::protocol::recovery::{Action, Evidence};
 use crate::protocol::{Outcome, Resolution};
 
@@ -19,19 +20,26 @@ impl Deal {
 }
 
 impl World {
-    /// Somebody decides only where a branch is prepared and nothing else decides, and after the sessions have ended: so
+    /// Somebody closes only what is damaged and over. Somebody decides only where a branch is prepared and nothing else decides, and after the sessions have ended: so
     /// that what he sees is all there is. Where a branch has gone one way, the others follow. Where none has, he may be
     /// wrong about what the application was told, and nobody could know better; of damage he knows it.
     pub fn events_of_person(&self, setting: &Setting, deal: usize, events: &mut Vec<Event>) {
         let known = remembered(self, setting, deal);
-        let undecided = known & 7 == NOTHING && (self.incomplete || self.deals[deal].damage == Slot::Durable);
         let sites = || self.writers(setting, deal);
         let any = |state: State| sites().any(|site| site.state == state);
         let working = self.deals.iter().any(|deal| deal.coordinator.is_some());
-        if !undecided || working || self.poisoned || !any(State::Prepared) {
+        if working || self.poisoned {
             return;
         }
-        if setting.bug != Some(Bug::ResolvedBesideSessions) && sites().any(|s| s.late.is_some() || s.stray.is_some()) {
+        let busy = sites().any(|site| site.late.is_some() || site.stray.is_some());
+        let damaged = self.deals[deal].damage == Slot::Durable && !self.deals[deal].forgotten;
+        let may_forget = !busy || setting.bug == Some(Bug::ForgottenBesideSessions);
+        if setting.forgets && damaged && may_forget && !any(State::Prepared) {
+            events.push(Event::Forget(deal));
+        }
+        let undecided = known & 7 == NOTHING && (self.incomplete || damaged);
+        let may_resolve = !busy || setting.bug == Some(Bug::ResolvedBesideSessions);
+        if !undecided || !may_resolve || !any(State::Prepared) {
             return;
         }
         let answer = self.deals[deal].answer.filter(|_| !self.incomplete);
@@ -45,21 +53,34 @@ impl World {
 
     /// Somebody asks for an outcome by id: fence after fence, on every participant, then what the answers say.
     pub fn events_of_question(&self, setting: &Setting, deal: usize, events: &mut Vec<Event>) {
-        if !setting.fences || self.poisoned || remembered(self, setting, deal) != NOTHING {
+        let known = remembered(self, setting, deal);
+        let ours_to_ask = known == NOTHING || (known == LIVE && setting.bug == Some(Bug::LiveIsAsked));
+        if !setting.fences || self.poisoned || !ours_to_ask {
             return;
         }
         let first = deal * setting.participants();
         let open =
             (first..first + setting.participants()).find(|index| self.sites[*index].answer == Evidence::NotAsked);
         match open {
-            Some(index) => events.extend([Event::Fence(index), Event::FenceFails(index)]),
+            Some(index) => {
+                let deliveries = [Delivery::Answered, Delivery::Unanswered, Delivery::Lost];
+                events.extend(deliveries.map(|delivery| Event::Fence(index, delivery)));
+            }
             None => events.push(Event::Conclude(deal)),
         }
     }
 
     /// No answer is told as [`Evidence::Nothing`] here, to be told from a question that is still to be put.
-    pub fn fence(&mut self, setting: &Setting, index: usize, answered: bool) {
-        let answer = if answered { self.carry(setting, index, Action::Ask) } else { None };
+    pub fn fence(&mut self, setting: &Setting, index: usize, delivery: Delivery) {
+        let answer = match delivery {
+            Delivery::Lost => {
+                let late = Some(Action::Ask).filter(|_| setting.ghosts);
+                self.sites[index].stray = self.sites[index].stray.or(late);
+                None
+            }
+            Delivery::Unanswered => self.carry(setting, index, Action::Ask).and(None),
+            Delivery::Answered | Delivery::Lied => self.carry(setting, index, Action::Ask),
+        };
         let silence = if setting.bug == Some(Bug::SilenceIsNever) { Evidence::Never } else { Evidence::Nothing };
         self.sites[index].answer = answer.unwrap_or(silence);
     }
@@ -75,14 +96,23 @@ impl World {
         self.hear_outcome(deal, outcome)
     }
 
+    pub fn person_forgets(&mut self, setting: &Setting, deal: usize) {
+        self.stop(setting);
+        self.deals[deal].forgotten = true;
+    }
+
     /// Nobody decides beside a running application: it is stopped, and started again.
-    pub fn person_resolves(&mut self, setting: &Setting, index: usize, resolution: Resolution) {
+    fn stop(&mut self, setting: &Setting) {
         self.first_life = false;
         self.forget_pass(setting);
         for site in &mut self.sites {
             site.close();
             site.wanted = false;
         }
+    }
+
+    pub fn person_resolves(&mut self, setting: &Setting, index: usize, resolution: Resolution) {
+        self.stop(setting);
         let shown = self.writers(setting, index).any(|site| matches!(site.state, State::Committed | State::Ended));
         let deal = &mut self.deals[index];
         let agreed = match resolution {

@@ -2,9 +2,10 @@
 //! Any other event may come between any two of these steps.
 
 use super::bugs::Bug;
-use super::council::{Council, DECIDED, remembered};
+use super::council::{Council, DECIDED, Verdict, remembered};
+use super::setting::Setting;
 use super::step::{Broken, Delivery, Event, broken};
-use super::world::{Seen, Setting, Slot, State, Witness, World};
+use super::world::{Seen, Slot, State, Witness, World};
 use crate::protocol::recovery::{Action, Evidence};
 use crate::protocol::{Outcome, Resolution};
 
@@ -22,6 +23,10 @@ impl World {
             events.push(Event::Act(*index, Delivery::Answered));
             events.push(Event::Act(*index, Delivery::Unanswered));
             events.push(Event::Act(*index, Delivery::Lost));
+            let ends = matches!(self.sites[*index].todo, Some(Action::Commit | Action::RollBack));
+            if self.lies > 0 && ends && self.sites[*index].state == State::Prepared {
+                events.push(Event::Act(*index, Delivery::Lied));
+            }
         }
         if scanned && work.is_empty() {
             events.push(Event::Plan);
@@ -68,7 +73,8 @@ impl World {
         for deal in 0..setting.modes.len() {
             self.hear_outcome(deal, verdict.outcomes[deal])?;
             let remembered = self.deals[deal].damage == Slot::Durable;
-            if remembered && verdict.outcomes[deal] != Some(Outcome::Damaged) {
+            let known = verdict.outcomes[deal] == Some(Outcome::Damaged);
+            if remembered && !known && !(self.deals[deal].forgotten && verdict.outcomes[deal].is_none()) {
                 return broken("I9", format!("damage is remembered, and {:?} is told", verdict.outcomes[deal]));
             }
             // Forced, before anybody is told.
@@ -86,7 +92,7 @@ impl World {
             work |= self.sites[index].todo.is_some();
         }
         if !work {
-            self.end_pass(setting, verdict.done, verdict.alone, verdict.actions);
+            self.end_pass(setting, &verdict);
         }
         Ok(())
     }
@@ -103,17 +109,17 @@ impl World {
         Ok(())
     }
 
-    fn end_pass(&mut self, setting: &Setting, done: [bool; 2], alone: [bool; 2], actions: [Option<Action>; 4]) {
+    fn end_pass(&mut self, setting: &Setting, verdict: &Verdict) {
         for deal in 0..setting.modes.len() {
-            if done[deal] && !self.poisoned {
+            if verdict.done[deal] && !self.poisoned {
                 self.deals[deal].done = Slot::Cached;
             }
-            if alone[deal] && !self.poisoned {
+            if verdict.alone[deal] && !self.poisoned {
                 self.deals[deal].alone = Slot::Cached;
             }
         }
         for index in self.indices(setting) {
-            if actions[index].is_some_and(Action::is_final) {
+            if verdict.actions[index].is_some_and(Action::is_final) {
                 self.sites[index].wanted = false;
             }
         }
@@ -146,12 +152,21 @@ impl World {
                 None
             }
             Delivery::Answered => self.carry(setting, index, action),
+            Delivery::Lied => {
+                self.lies -= 1;
+                self.sites[index].state = State::Hidden;
+                Some(if action == Action::Commit { Evidence::Committed } else { Evidence::NotAsked })
+            }
             Delivery::Unanswered => {
                 self.carry(setting, index, action);
                 None
             }
         };
         match heard {
+            // Where servers lie a positive answer is none, and the witness is asked for.
+            Some(_) if setting.lies > 0 && action != Action::Ask && setting.bug != Some(Bug::OkIsProof) => {
+                self.sites[index].seen = Seen::NotListed;
+            }
             Some(evidence) => {
                 self.sites[index].evidence = evidence;
                 self.sites[index].seen = Seen::NotListed;
@@ -190,7 +205,7 @@ impl World {
                 (Witness::Decided, _) => Evidence::Committed,
                 (Witness::Alone, _) => Evidence::CommittedAlone,
                 (Witness::Fence, _) => Evidence::Never,
-                (Witness::None, State::Prepared) => Evidence::Blocked,
+                (Witness::None, State::Prepared | State::Hidden) => Evidence::Blocked,
                 (Witness::None, _) if setting.bug == Some(Bug::LookingIsProof) => Evidence::Never,
                 (Witness::None, _) => {
                     site.witness = Witness::Fence;

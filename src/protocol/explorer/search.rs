@@ -2,8 +2,9 @@
 //! shortest story that leads there.
 
 use super::council::Council;
+use super::setting::Setting;
 use super::step::{Broken, Event};
-use super::world::{Setting, World};
+use super::world::{Key, World};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -38,7 +39,7 @@ impl Hasher for Mixer {
 
 #[derive(Default)]
 struct Search {
-    numbers: HashMap<[u64; 7], u32, BuildHasherDefault<Mixer>>,
+    numbers: HashMap<Key, u32, BuildHasherDefault<Mixer>>,
     /// How each state was reached first.
     parents: Vec<(u32, Event)>,
     /// Steps without faults, backwards: from, to.

@@ -1,7 +1,9 @@
 //! The servers: what a branch's session carries, and what its database makes of it.
 
+use super::bugs::Bug;
+use super::setting::Setting;
 use super::step::Will;
-use super::world::{Line, Reply, Request, Seen, Setting, Site, State, Witness};
+use super::world::{Line, Past, Reply, Request, Seen, Site, State, Witness};
 use crate::protocol::recovery::Evidence;
 use crate::protocol::{Finish, Input, Vote};
 
@@ -50,6 +52,9 @@ impl Site {
             (Request::Prepare, State::Active, Will::Agrees) if fenced => Reply::Voted(Vote::No),
             (Request::Prepare, State::Active, Will::Agrees) => {
                 self.state = State::Prepared;
+                if setting.returns > 0 {
+                    self.past = Past::Promised;
+                }
                 Reply::Voted(Vote::Prepared)
             }
             (Request::EndReadOnly, State::Active, Will::Agrees) => {
@@ -72,6 +77,10 @@ impl Site {
             (Request::CommitAlone, State::Active, Will::Strayed) => {
                 self.state = State::Strayed;
                 Reply::Finished(Finish::Lost)
+            }
+            (Request::Commit, State::Prepared, _) if setting.bug == Some(Bug::SessionIsReset) => {
+                self.state = State::Hidden;
+                Reply::Finished(Finish::Done)
             }
             (Request::Commit, State::Prepared, _) => {
                 self.commit(setting, Witness::Decided);

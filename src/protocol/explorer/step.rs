@@ -3,125 +3,13 @@
 use super::bugs::Bug;
 use super::copy::Lease;
 use super::council::Council;
-use super::world::{Deal, Line, Reply, Request, Setting, Slot, State, Witness, World};
+pub use super::event::{Broken, Delivery, Event, Will, broken};
+use super::setting::Setting;
+use super::world::{Deal, Line, PROMISED, Past, Reply, Request, Slot, State, Witness, World};
 use crate::protocol::coordinator::Phase;
 use crate::protocol::recovery::{Action, Evidence};
-use crate::protocol::{Finish, Input, Mode, Outcome, Output, Record, Resolution, Vote};
+use crate::protocol::{Finish, Input, Mode, Outcome, Output, Record, Vote};
 use std::rc::Rc;
-
-/// A step of the world. Indices are of transactions (`Begin`, `Ask` ..), sites (`Serve`, `Cut` ..) or participants
-/// (`Scan`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
-    Begin(usize),
-    Commit(usize),
-    /// The deadline, or the application's own rollback.
-    Abort(usize),
-    /// The server carries the request out.
-    Serve(usize, Will),
-    /// The answer arrives.
-    Hear(usize),
-    /// The session is lost.
-    Cut(usize),
-    /// A request of a lost session is carried out after all.
-    Land(usize),
-    /// It never will be: the server has noticed.
-    Drop(usize),
-    Sync(usize),
-    SyncFails(usize),
-    /// The damage that was found is on record, or its write fails.
-    Remember(usize),
-    RememberFails(usize),
-    Crash,
-    /// The process is back. The bits say which of the open records the disk has kept.
-    Reopen(u8),
-    /// The process is back, and some durable records are gone for good: so many bits as there are.
-    ReopenWithLoss(u8),
-    /// A person decides what no record does.
-    Resolve(usize, Resolution),
-    /// A person rolls a prepared branch back.
-    Operator(usize),
-    /// A person asks for the outcome by id.
-    Ask(usize),
-    Scan(usize),
-    ScanFails(usize),
-    Plan,
-    Act(usize, Delivery),
-    /// Somebody who asks for the outcome by id puts the fence question, and hears an answer or none.
-    Fence(usize),
-    FenceFails(usize),
-    Conclude(usize),
-    /// A server forgets the lease of a participant.
-    LoseLease(usize),
-    RegainLease(usize),
-    CopyTakes(usize),
-    /// The copy asks whether it is stale.
-    CopyChecks,
-    /// It rolls a branch back.
-    CopyActs(usize),
-    CopyEnds,
-    /// An unanswered request of the resolver is carried out after all.
-    LandStray(usize),
-    DropStray(usize),
-}
-
-/// What a branch is in the mood for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Will {
-    Agrees,
-    Refuses,
-    /// The application has ended it by itself.
-    Strayed,
-}
-
-/// What becomes of a request of the resolver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivery {
-    Answered,
-    Unanswered,
-    Lost,
-}
-
-impl Event {
-    /// What need not happen. All else happens sooner or later.
-    pub fn is_fault(self, world: &World) -> bool {
-        match self {
-            Self::LoseLease(_)
-            | Self::FenceFails(_)
-            | Self::CopyTakes(_)
-            | Self::CopyActs(_)
-            | Self::ReopenWithLoss(_)
-            | Self::Cut(_)
-            | Self::SyncFails(_)
-            | Self::RememberFails(_)
-            | Self::Operator(_)
-            | Self::ScanFails(_) => true,
-            Self::Act(_, delivery) => delivery != Delivery::Answered,
-            Self::Serve(_, will) => will == Will::Strayed,
-            Self::Crash => !world.poisoned,
-            _ => false,
-        }
-    }
-}
-
-impl Event {
-    /// What is no fault, and still no agreement.
-    fn gives_up(self) -> bool {
-        matches!(self, Self::Abort(_) | Self::Serve(_, Will::Refuses))
-    }
-}
-
-/// An invariant that does not hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broken {
-    /// `I1` and so on, as the module's essay numbers them.
-    pub invariant: &'static str,
-    pub what: String,
-}
-
-pub fn broken<T>(invariant: &'static str, what: impl Into<String>) -> Result<T, Broken> {
-    Err(Broken { invariant, what: what.into() })
-}
 
 impl World {
     /// All that can happen next.
@@ -129,6 +17,9 @@ impl World {
         let mut events = self.all_events(setting);
         if setting.calm {
             events.retain(|event| !event.is_fault(self) && !event.gives_up());
+        }
+        if self.faults == Some(0) {
+            events.retain(|event| !event.is_fault(self));
         }
         events
     }
@@ -166,11 +57,11 @@ impl World {
         if !deal.begun {
             events.push(Event::Begin(index));
         }
+        if deal.begun {
+            self.events_of_question(setting, index, events);
+        }
         if deal.coordinator.is_none() {
             self.events_of_person(setting, index, events);
-            if deal.begun {
-                self.events_of_question(setting, index, events);
-            }
             let asked = self.of(setting, index).iter().all(|site| site.wanted);
             if deal.begun && setting.questions && !asked {
                 events.push(Event::Ask(index));
@@ -197,6 +88,13 @@ impl World {
         if site.stray.is_some() {
             events.extend([Event::LandStray(index), Event::DropStray(index)]);
         }
+        let ended = matches!(site.state, State::Committed | State::Ended);
+        if (self.returns > 0 && site.past == Past::Promised && ended) || site.state == State::Hidden {
+            events.push(Event::Return(index));
+        }
+        if setting.prunes && self.may_prune(setting, index) {
+            events.push(Event::Prune(index));
+        }
         if self.operator > 0 && site.state == State::Prepared {
             events.push(Event::Operator(index));
         }
@@ -206,7 +104,7 @@ impl World {
                 let votes = matches!(request, Request::Prepare | Request::EndReadOnly | Request::CommitAlone);
                 if votes && site.state == State::Active {
                     events.push(Event::Serve(index, Will::Refuses));
-                    let strays = setting.strays && site.mode == Mode::Writer;
+                    let strays = setting.strays && site.mode == Some(Mode::Writer);
                     events.extend(strays.then_some(Event::Serve(index, Will::Strayed)));
                 }
             }
@@ -232,6 +130,9 @@ impl World {
     }
 
     pub fn apply(&mut self, setting: &Setting, event: Event, council: &mut Council) -> Result<(), Broken> {
+        if event.is_fault(self) {
+            self.faults = self.faults.map(|left| left - 1);
+        }
         match event {
             Event::Begin(deal) => self.begin(setting, deal),
             Event::Commit(deal) => self.tell(setting, deal, Input::Commit)?,
@@ -289,8 +190,10 @@ impl World {
                     self.sites[index].wanted = true;
                 }
             }
-            Event::Fence(index) => self.fence(setting, index, true),
-            Event::FenceFails(index) => self.fence(setting, index, false),
+            Event::Fence(index, delivery) => self.fence(setting, index, delivery),
+            Event::Return(index) => self.bring_back(setting, index)?,
+            Event::Prune(index) => self.prune(setting, index),
+            Event::Forget(deal) => self.person_forgets(setting, deal),
             Event::Conclude(deal) => self.conclude(setting, deal)?,
             Event::LoseLease(_)
             | Event::RegainLease(_)
@@ -311,8 +214,10 @@ impl World {
         self.deals[deal].unguarded = self.leases.contains(&Lease::Nobody) || self.leases.contains(&Lease::Copy);
         self.deals[deal].coordinator = Some(Rc::new(setting.coordinator(deal)));
         for index in self.indices(setting).filter(|index| index / setting.participants() == deal) {
-            self.sites[index].state = State::Active;
-            self.sites[index].line = Line::Idle;
+            if self.sites[index].mode.is_some() {
+                self.sites[index].state = State::Active;
+                self.sites[index].line = Line::Idle;
+            }
         }
     }
 
@@ -333,6 +238,10 @@ impl World {
         }
         // A poisoned journal takes nothing more, and says so at once.
         if self.poisoned && self.deals[deal].commit == Slot::Pending {
+            if setting.bug == Some(Bug::PoisonIsForgotten) {
+                self.deals[deal].commit = Slot::Cached;
+                return self.tell(setting, deal, Input::Durable);
+            }
             self.deals[deal].commit = Slot::Limbo;
             return self.tell(setting, deal, Input::AppendFailed);
         }
@@ -405,6 +314,9 @@ impl World {
             machine.handle(reply.input(setting, index));
             assert_eq!(machine, **coordinator, "a branch that was left has a say");
         }
+        if setting.bug == Some(Bug::AnswerOfAnother) && self.sites[index].line == PROMISED {
+            self.mix_up(setting, index);
+        }
         self.sites[index].close();
         self.sites[index].wanted = true;
     }
@@ -426,7 +338,7 @@ impl World {
         self.tell(setting, index / setting.participants(), reply.input(setting, index))
     }
 
-    fn cut(&mut self, setting: &Setting, index: usize) -> Result<(), Broken> {
+    pub fn cut(&mut self, setting: &Setting, index: usize) -> Result<(), Broken> {
         let site = &mut self.sites[index];
         let reply = match site.line {
             Line::Asked(request) => {
@@ -501,7 +413,7 @@ impl World {
             }
             let idle = match site.stray {
                 Some(Action::Commit | Action::RollBack) => site.state != State::Prepared,
-                Some(_) => site.witness != Witness::None,
+                Some(_) => site.witness != Witness::None && !setting.prunes,
                 None => false,
             };
             if idle {

@@ -4,104 +4,11 @@
 //! and `Copy` but the coordinators, which are the real ones.
 
 use super::copy::{Lease, Twin};
-use crate::id::{BranchId, Incarnation, Lineage, NodeName, ParticipantName, TransactionId};
+use super::setting::{DEALS, PLACES, Remains, SITES, Setting};
 use crate::protocol::coordinator::{Phase, Stage};
 use crate::protocol::recovery::{Action, Evidence};
-use crate::protocol::{Acknowledge, Branch, Coordinator, Finish, Mode, Outcome, Payload, Resolution, Vote};
+use crate::protocol::{Coordinator, Finish, Mode, Outcome, Resolution, Vote};
 use std::rc::Rc;
-use std::sync::LazyLock;
-
-/// What is explored: the transactions, and which faults may come.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setting {
-    /// By transaction, then by participant. Each transaction has a branch on every participant.
-    pub modes: Vec<Vec<Mode>>,
-    /// How often the process may die, besides the reopening of a failed journal.
-    pub crashes: u8,
-    /// Whether the participants keep witnesses.
-    pub witness: bool,
-    /// What an earlier process has left of the first transaction; `None`: nothing, it is yet to begin.
-    pub remains: Option<Remains>,
-    /// Whether a request of the resolver that had no answer may be carried out later.
-    pub ghosts: bool,
-    /// Whether a prepared branch can be ended by its own session alone, as long as that lives (MariaDB).
-    pub pinned: bool,
-    /// Whether the application may end a branch by itself.
-    pub strays: bool,
-    /// How many prepared branches an operator rolls back by hand.
-    pub operator: u8,
-    /// How often the disk may lose durable records, and be repaired.
-    pub losses: u8,
-    /// Whether a copy of the journal, from before all transactions, is opened beside it.
-    pub copy: bool,
-    /// Whether somebody may ask for an outcome by id, and put the question to the participants himself.
-    pub fences: bool,
-    /// Whether somebody may ask for an outcome by id.
-    pub questions: bool,
-    /// Whether each transaction carries a payload, which makes a decision record necessary.
-    pub payload: bool,
-    /// No faults, no refusals, nobody gives up.
-    pub calm: bool,
-    /// When the coordinator answers.
-    pub acknowledge: Acknowledge,
-    /// What is broken, for the tests of this test.
-    pub bug: Option<super::bugs::Bug>,
-}
-
-/// What a process has left behind that died in the middle of a transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Remains {
-    /// One branch is prepared, the request to prepare the other one is still under way.
-    HalfPrepared,
-    /// It was decided; one branch is prepared, the request to commit the other one is still under way.
-    HalfCommitted,
-}
-
-impl Setting {
-    pub fn participants(&self) -> usize {
-        self.modes[0].len()
-    }
-
-    pub fn id(&self, transaction: usize) -> TransactionId {
-        let sequence = u64::try_from(transaction).unwrap() + 1;
-        TransactionId { node: *NODE, incarnation: INCARNATION, sequence }
-    }
-
-    pub fn branch(&self, index: usize) -> BranchId {
-        let (transaction, participant) = (index / self.participants(), index % self.participants());
-        self.id(transaction).branch(u16::try_from(participant).unwrap(), 0)
-    }
-
-    /// The site of a branch; `None` for one that is not of this world.
-    pub fn site(&self, id: BranchId) -> Option<usize> {
-        let deal = (0..self.modes.len()).find(|deal| self.id(*deal) == id.transaction)?;
-        let participant = usize::from(id.participant);
-        (id.slot == 0 && participant < self.participants()).then_some(deal * self.participants() + participant)
-    }
-
-    pub fn participant(&self, number: usize) -> ParticipantName {
-        ["ledger", "orders", "stock"][number].parse().unwrap()
-    }
-
-    pub fn coordinator(&self, transaction: usize) -> Coordinator {
-        let branch = |participant: usize| Branch {
-            id: self.branch(transaction * self.participants() + participant),
-            participant: self.participant(participant),
-            lineage: Lineage(1),
-            mode: self.modes[transaction][participant],
-        };
-        let branches = (0..self.participants()).map(branch).collect();
-        let payload = self.payload.then(|| Payload { key: b"key".to_vec(), bytes: Vec::new() });
-        Coordinator::new(self.id(transaction), branches, self.acknowledge, payload)
-    }
-}
-
-/// The node of all transactions here. Parsed once: ids are made in every step.
-pub static NODE: LazyLock<NodeName> = LazyLock::new(|| "node".parse().unwrap());
-/// The incarnation of all transactions here.
-pub const INCARNATION: Incarnation = Incarnation(1);
-/// A branch of another journal, prepared on every participant for ever.
-pub const FOREIGN: Incarnation = Incarnation(2);
 
 /// A request on the session of a branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,6 +40,9 @@ pub enum Line {
     Closed,
 }
 
+/// A promise is on its way.
+pub const PROMISED: Line = Line::Answered(Reply::Voted(Vote::Prepared));
+
 /// The branch in its database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
@@ -143,6 +53,20 @@ pub enum State {
     Ended,
     /// Ended by the application itself: its work may be committed.
     Strayed,
+    /// Prepared, and neither listed nor to be ended until its server starts anew.
+    Hidden,
+}
+
+/// What became of a branch before its server was set back, as far as that may happen here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Past {
+    Fresh,
+    /// It was prepared: a backup may hold it.
+    Promised,
+    /// It had committed, and is prepared again.
+    WasCommitted,
+    /// It had been rolled back or was hidden, and is prepared again.
+    WasGone,
 }
 
 /// The branch's committed row in the witness table.
@@ -168,8 +92,10 @@ pub enum Seen {
 /// A branch: in its database, on its way there, and in the resolver's eyes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Site {
-    pub mode: Mode,
+    /// `None` where the transaction has no branch.
+    pub mode: Option<Mode>,
     pub state: State,
+    pub past: Past,
     pub witness: Witness,
     pub line: Line,
     /// A request of a session that is gone: it may still be carried out.
@@ -217,6 +143,8 @@ pub struct Deal {
     pub damage: Slot,
     /// What a person decided.
     pub resolved: Option<Resolution>,
+    /// It was damaged, and a person has dealt with it.
+    pub forgotten: bool,
     /// The decision was durable once, whatever was lost since.
     pub decided: bool,
     /// A person decided against what the application was told, where no branch showed it.
@@ -234,28 +162,33 @@ pub struct Deal {
 /// All of it.
 #[derive(Debug, Clone)]
 pub struct World {
-    pub sites: [Site; 4],
-    pub deals: [Deal; 2],
+    pub sites: [Site; SITES],
+    pub deals: [Deal; DEALS],
     pub up: bool,
     /// The process that began has not died yet.
     pub first_life: bool,
     pub poisoned: bool,
     pub crashes: u8,
     pub operator: u8,
+    pub returns: u8,
+    pub lies: u8,
+    /// How many faults there may still be.
+    pub faults: Option<u8>,
     /// How often the disk may still lose records.
     pub losses: u8,
     /// It has: no record means nothing.
     pub incomplete: bool,
     /// By participant.
-    pub leases: [Lease; 3],
+    pub leases: [Lease; PLACES],
     pub twin: Twin,
 }
 
 impl World {
     pub fn new(setting: &Setting) -> Self {
         let site = Site {
-            mode: Mode::Writer,
+            mode: None,
             state: State::Ended,
+            past: Past::Fresh,
             witness: Witness::None,
             line: Line::Closed,
             late: None,
@@ -274,6 +207,7 @@ impl World {
             alone: Slot::Absent,
             damage: Slot::Absent,
             resolved: None,
+            forgotten: false,
             decided: false,
             against: false,
             unguarded: false,
@@ -281,7 +215,7 @@ impl World {
             told: None,
             memory_before: 0,
         };
-        let (sites, deals) = ([site; 4], [deal.clone(), deal]);
+        let (sites, deals) = ([site; SITES], std::array::from_fn(|_| deal.clone()));
         let mut world = Self {
             sites,
             deals,
@@ -290,9 +224,12 @@ impl World {
             poisoned: false,
             crashes: setting.crashes,
             operator: setting.operator,
+            returns: setting.returns,
+            lies: setting.lies,
+            faults: setting.faults,
             losses: setting.losses,
             incomplete: false,
-            leases: [Lease::Original; 3],
+            leases: [Lease::Original; PLACES],
             twin: Twin::Opened,
         };
         for index in world.indices(setting) {
@@ -329,48 +266,70 @@ impl World {
     }
 
     pub fn writers(&self, setting: &Setting, transaction: usize) -> impl Iterator<Item = &Site> {
-        self.of(setting, transaction).iter().filter(|site| site.mode == Mode::Writer)
+        self.of(setting, transaction).iter().filter(|site| site.mode == Some(Mode::Writer))
     }
 
-    /// The world in a few words, the same for worlds that differ only in the order of alike participants.
-    pub fn key(&self, setting: &Setting) -> [u64; 7] {
-        let participants = setting.participants();
-        let mut columns = [[0u64; 2]; 3];
-        let mut key = [0u64; 7];
-        for (number, deal) in self.deals.iter().enumerate().take(setting.modes.len()) {
-            let mut stages = [None; 3];
+    /// The world in a few words, the same for worlds that differ only in the order of alike participants, or of alike
+    /// transactions.
+    pub fn key(&self, setting: &Setting) -> Key {
+        let deals = setting.modes.len();
+        let mut packed = [[0u64; PLACES]; DEALS];
+        let mut heads = [0u64; DEALS];
+        for (number, deal) in self.deals.iter().enumerate().take(deals) {
+            let sites = self.of(setting, number);
+            let mut stages = [None; PLACES];
             let (mut phase, mut unremembered) = (None, 0);
             if let Some(coordinator) = &deal.coordinator {
                 let (at, _, damage, each) = coordinator.fingerprint();
                 (phase, unremembered) = (Some(at), damage);
-                each.enumerate().for_each(|(index, stage)| stages[index] = Some(stage));
+                let branches = (0..sites.len()).filter(|place| sites[*place].mode.is_some());
+                branches.zip(each).for_each(|(place, stage)| stages[place] = Some(stage));
             }
-            for participant in 0..participants {
-                columns[participant][number] =
-                    self.sites[number * participants + participant].pack(stages[participant]);
+            for (place, site) in sites.iter().enumerate() {
+                packed[number][place] = site.pack(stages[place]);
             }
-            key[4 + number] = deal.pack(phase, unremembered);
-        }
-        for (column, lease) in columns.iter_mut().zip(self.leases) {
-            column[0] |= (lease as u64) << 62;
-        }
-        columns[..participants].sort_unstable();
-        for (index, word) in columns[..participants].iter().flat_map(|c| &c[..setting.modes.len()]).enumerate() {
-            key[index] = *word;
+            heads[number] = deal.pack(phase, unremembered);
         }
         let mut word = Word(0);
         word.put(4, u32::from(self.crashes));
         word.put(4, u32::from(self.operator));
         word.put(2, u32::from(self.losses));
+        word.put(2, u32::from(self.returns));
+        word.put(2, u32::from(self.lies));
+        word.put(4, self.faults.map_or(0, |faults| 1 + u32::from(faults)));
         word.put(1, u32::from(self.incomplete));
         word.put(2, self.twin as u32);
         word.put(1, u32::from(self.first_life));
         word.put(1, u32::from(self.up));
         word.put(1, u32::from(self.poisoned));
-        key[6] = word.0;
-        key
+        let arranged = ORDERS[deals - 1].iter().map(|order| {
+            let mut columns = [[0u64; DEALS]; PLACES];
+            let mut key = [0u64; SITES + DEALS + 1];
+            for (slot, number) in order.iter().enumerate() {
+                (0..setting.participants()).for_each(|place| columns[place][slot] = packed[*number][place]);
+                key[SITES + slot] = heads[*number];
+            }
+            for (column, lease) in columns.iter_mut().zip(self.leases) {
+                column[0] |= (lease as u64) << 62;
+            }
+            let columns = &mut columns[..setting.participants()];
+            columns.sort_unstable();
+            for (slot, site) in columns.iter().flat_map(|column| &column[..deals]).enumerate() {
+                key[slot] = *site;
+            }
+            key[SITES + DEALS] = word.0;
+            key
+        });
+        arranged.min().expect("there is at least one order")
     }
 }
+
+/// A world in a few words.
+pub type Key = [u64; SITES + DEALS + 1];
+
+/// By the number of transactions: all orders that they can be looked at in.
+const ORDERS: [&[&[usize]]; DEALS] =
+    [&[&[0]], &[&[0, 1], &[1, 0]], &[&[0, 1, 2], &[0, 2, 1], &[1, 0, 2], &[1, 2, 0], &[2, 0, 1], &[2, 1, 0]]];
 
 impl Site {
     fn pack(self, stage: Option<Stage>) -> u64 {
@@ -392,8 +351,9 @@ impl Site {
         };
         let stage = stage.map_or(0, |stage| 1 + stage as u32);
         let mut word = Word(0);
-        word.put(1, self.mode as u32);
+        word.put(2, self.mode.map_or(0, |mode| 1 + mode as u32));
         word.put(3, self.state as u32);
+        word.put(2, self.past as u32);
         word.put(2, self.witness as u32);
         word.put(5, line);
         word.put(3, late);
@@ -423,6 +383,7 @@ impl Deal {
         word.put(3, outcome(self.told));
         word.put(6, u32::from(self.memory_before));
         word.put(2, self.resolved.map_or(0, |resolution| 1 + resolution as u32));
+        word.put(1, u32::from(self.forgotten));
         word.put(1, u32::from(self.decided));
         word.put(1, u32::from(self.against));
         word.put(1, u32::from(self.unguarded));

@@ -39,6 +39,9 @@ pub struct Gate {
     notify: Notify,
 }
 
+/// A point, and whose request it is.
+pub type Place = (Point, Option<ParticipantName>);
+
 #[derive(Debug, Default)]
 struct State {
     passed: u32,
@@ -48,7 +51,7 @@ struct State {
 
 static ANY: AtomicBool = AtomicBool::new(false);
 static GATES: Mutex<Vec<Arc<Gate>>> = Mutex::new(Vec::new());
-static ARRIVED: Mutex<BTreeMap<Point, u64>> = Mutex::new(BTreeMap::new());
+static ARRIVED: Mutex<BTreeMap<Place, u64>> = Mutex::new(BTreeMap::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -63,8 +66,8 @@ pub fn arm(stop: Stop) -> Arc<Gate> {
     gate
 }
 
-/// How often each point was passed or stopped at.
-pub fn arrived() -> BTreeMap<Point, u64> {
+/// How often each place was passed or stopped at.
+pub fn arrived() -> BTreeMap<Place, u64> {
     lock(&ARRIVED).clone()
 }
 
@@ -112,7 +115,10 @@ impl Gate {
     fn act(&self) {
         match self.stop.action {
             Action::Abort => std::process::abort(),
-            Action::Panic => panic!("armed at {}", self.stop.point),
+            Action::Panic => {
+                self.tell();
+                panic!("armed at {}", self.stop.point);
+            }
             Action::Freeze => self.tell(),
         }
     }
@@ -126,7 +132,7 @@ fn arrive(point: Point, at: Option<ParticipantName>) -> Option<Arc<Gate>> {
     if !is_any_armed() {
         return None;
     }
-    *lock(&ARRIVED).entry(point).or_default() += 1;
+    *lock(&ARRIVED).entry((point, at)).or_default() += 1;
     let gates = lock(&GATES).clone();
     gates.into_iter().find(|gate| gate.stops(point, at))
 }
@@ -166,7 +172,7 @@ mod tests {
         gate.open();
         stopped.await.unwrap();
         pass(point, Some(ledger)).await;
-        assert_eq!(arrived()[&point], 4);
+        assert_eq!((arrived()[&(point, Some(ledger))], arrived()[&(point, Some(other))]), (3, 1));
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! The lease: one program at a time works in a node's name.
 
-use crate::conformance::{Bench, Harness, Setup, assert_answer, eventually, registration};
+use crate::conformance::{Bench, Harness, Setup, Which, assert_answer, eventually, registration};
 use crate::proxy::Proxy;
 use handfast::ErrorKind;
 use handfast::participant::{Claim, Evidence, Participant, Question};
@@ -124,15 +124,68 @@ pub async fn a_lost_lease_is_regained<H: Harness>(harness: &H) {
     assert!(first.listed().await.is_empty());
 }
 
-/// The network of the resolver's connection is gone and nobody has told the server: the same program takes the lease from
-/// its own earlier connection, and nobody else can.
-pub async fn a_half_open_lease_is_taken_over(proxy: &Proxy, through: &dyn Participant, rival: &dyn Participant) {
+/// The connection that the resolver works on is lost again and again: the lease is held on, by the same taking.
+pub async fn a_lost_worker_keeps_the_lease<H: Harness>(harness: &H) {
+    let first = Bench::new(harness).await;
+    let claim = first.registration.claim();
+    let taken = first.participant.lease();
+    assert!(taken.is_some());
+    let (rival, theirs) = (harness.participant("bench", Setup::default()), rival_of(claim));
+    for confirmed in [false, true, false] {
+        first.listed().await;
+        assert!(harness.end_connection(Which::Resolver, &*first.participant, claim).await);
+        refused(&*rival, theirs).await;
+        if confirmed {
+            first.participant.hold(claim).await.unwrap();
+        }
+        eventually("listed again", async || first.participant.list().await.is_ok()).await;
+        assert_eq!(first.participant.lease(), taken);
+    }
+}
+
+/// The server has lost the lease of somebody who is at work: nobody else gets it while that work may go on, and whoever
+/// had it gets it back, by another taking. Where the lease is another's, nobody goes to work.
+pub async fn who_is_at_work_keeps_others_out<H: Harness>(harness: &H) {
+    let first = Bench::new(harness).await;
+    let claim = first.registration.claim();
+    let taken = first.participant.lease();
+    first.listed().await;
+    assert!(harness.end_connection(Which::Lease, &*first.participant, claim).await);
+    let (rival, theirs) = (harness.participant("bench", Setup::default()), rival_of(claim));
+    let told = refused(&*rival, theirs).await;
+    assert!(told.contains(&claim.incarnation.to_string()), "{told}");
+    regained(&*first.participant, claim).await;
+    assert!(first.participant.lease() > taken);
+    assert!(first.listed().await.is_empty());
+
+    // Not noticed: the next connection of the resolver finds out, and whatever comes behind it takes the lease anew.
+    let taken = first.participant.lease();
+    assert!(harness.end_resolver(&*first.participant, claim).await);
+    eventually("listed again", async || first.participant.list().await.is_ok()).await;
+    assert!(first.participant.lease() > taken);
+
+    assert!(harness.end_resolver(&*first.participant, claim).await);
+    regained(&*rival, theirs).await;
+    assert!(rival.list().await.unwrap().is_empty());
+    refused(&*first.participant, claim).await;
+}
+
+/// The network of a connection is gone and nobody has told the server: the same program takes over from its own earlier
+/// connection, and nobody else can. Of the resolver's connection that leaves the lease as it was; `confirmed` is how a
+/// proxy knows that the lease is confirmed.
+pub async fn a_half_open_lease_is_taken_over(
+    proxy: &Proxy,
+    confirmed: &str,
+    through: &dyn Participant,
+    rival: &dyn Participant,
+) {
     let claim = registration(0).claim();
     let theirs = rival_of(claim);
     through.hold(claim).await.unwrap_or_else(|error| panic!("{}", error.chain()));
     for _ in 0..2 {
-        let black_hole = proxy.on("WHERE node <> ''").hold();
-        assert_eq!(through.registry().await.unwrap_err().kind(), ErrorKind::Unavailable);
+        through.list().await.unwrap();
+        let black_hole = proxy.on(confirmed).hold();
+        assert_eq!(through.hold(claim).await.unwrap_err().kind(), ErrorKind::Unavailable);
         black_hole.fired().await;
         assert!(!through.holds());
         refused(rival, theirs).await;
@@ -140,6 +193,15 @@ pub async fn a_half_open_lease_is_taken_over(proxy: &Proxy, through: &dyn Partic
         assert!(through.holds());
         refused(rival, theirs).await;
         through.list().await.unwrap();
+
+        let taken = through.lease();
+        let black_hole = proxy.on("WHERE node <> ''").hold();
+        assert_eq!(through.registry().await.unwrap_err().kind(), ErrorKind::Unavailable);
+        black_hole.fired().await;
+        refused(rival, theirs).await;
+        through.hold(claim).await.unwrap_or_else(|error| panic!("{}", error.chain()));
+        through.list().await.unwrap();
+        assert_eq!(through.lease(), taken);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Sql;
 use crate::id::{Incarnation, NodeName, ParticipantName};
-use crate::participant::lease::UNCLAIMED;
+use crate::participant::lease::{HOLDER, UNCLAIMED};
 use crate::participant::witness::{Kind, LINEAGE_NODE, PAGE};
 
 impl Sql {
@@ -14,6 +14,23 @@ impl Sql {
     /// Whether this session has a lock.
     pub(in super::super) fn lock_is_own(lock: &str) -> String {
         format!("SELECT IS_USED_LOCK('{lock}') = CONNECTION_ID()")
+    }
+
+    /// Lets go a lock of this session.
+    pub(in super::super) fn release_lock(lock: &str) -> String {
+        format!("SELECT RELEASE_LOCK('{lock}')")
+    }
+
+    /// Whether this session has the one lock and that connection the lease.
+    pub(in super::super) fn is_at_work(lease: &str, holder: u64, work: &str) -> String {
+        format!("SELECT IS_USED_LOCK('{lease}') = {holder} AND CONNECTION_ID() = IS_USED_LOCK('{work}')")
+    }
+
+    /// Whether nobody has a lock but the connection of a name.
+    pub(in super::super) fn is_free_but_for(lock: &str, name: &str) -> String {
+        format!(
+            "SELECT COALESCE(IS_USED_LOCK('{lock}') <=> IS_USED_LOCK('{name}') OR IS_USED_LOCK('{lock}') IS NULL, 0)"
+        )
     }
 
     /// The connection that has a lock.
@@ -31,9 +48,13 @@ impl Sql {
 
     /// The registration of a node that a connection of the resolver goes by, and that it is that one; else the newest.
     pub(in super::super) fn newest(&self, node: &NodeName, participant: ParticipantName, connection: u64) -> String {
-        let name = format!("CONCAT('{UNCLAIMED}.', LPAD(LOWER(HEX(incarnation)), 16, '0'), '.{participant}')");
+        let goes_by = |prefix: &str| {
+            let name = format!("CONCAT('{prefix}.', LPAD(LOWER(HEX(incarnation)), 16, '0'), '.{participant}')");
+            format!("IS_USED_LOCK({name}) <=> {connection}")
+        };
+        let (holds, works) = (goes_by(HOLDER), goes_by(UNCLAIMED));
         format!(
-            "SELECT incarnation, host, {}, IS_USED_LOCK({name}) <=> {connection} AS is_holder FROM {} \
+            "SELECT incarnation, host, {}, ({holds}) OR ({works}) AS is_holder FROM {} \
              WHERE node = '{node}' ORDER BY is_holder DESC, opened_at DESC LIMIT 1",
             Self::AGE,
             self.incarnation

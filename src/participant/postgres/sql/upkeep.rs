@@ -5,18 +5,23 @@ use crate::id::Incarnation;
 use crate::participant::witness::{Kind, LINEAGE_NODE, PAGE};
 
 impl Sql {
-    /// The lock of a lease, for this session: whether it was free, or this session's already.
-    pub(in super::super) fn take_lease(key: u64) -> String {
+    /// A lock, for this session: whether it was free, or this session's already.
+    pub(in super::super) fn try_lock(key: u64) -> String {
         format!("SELECT pg_catalog.pg_try_advisory_lock('{}'::pg_catalog.int8)", key.cast_signed())
     }
 
     /// Waits for it.
-    pub(in super::super) fn wait_for_lease(key: u64) -> String {
+    pub(in super::super) fn lock(key: u64) -> String {
         format!("SELECT pg_catalog.pg_advisory_lock('{}'::pg_catalog.int8)", key.cast_signed())
     }
 
+    /// Lets it go.
+    pub(in super::super) fn unlock(key: u64) -> String {
+        format!("SELECT pg_catalog.pg_advisory_unlock('{}'::pg_catalog.int8)", key.cast_signed())
+    }
+
     /// The row of `pg_locks` of that lock.
-    fn lease(key: u64) -> String {
+    fn locked(key: u64) -> String {
         format!(
             "l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.classid = '{}'::pg_catalog.oid \
              AND l.objid = '{}'::pg_catalog.oid AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d \
@@ -26,20 +31,30 @@ impl Sql {
         )
     }
 
-    /// Whether this session has it.
-    pub(in super::super) fn lease_is_held(key: u64) -> String {
+    /// Whether this session has the lease.
+    pub(in super::super) fn lease_is_held(lease: u64) -> String {
         format!(
             "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.pid = pg_catalog.pg_backend_pid() AND {})",
-            Self::lease(key)
+            Self::locked(lease)
+        )
+    }
+
+    /// Whether this session has the one lock and the process `$1` the lease.
+    pub(in super::super) fn is_at_work(lease: u64, work: u64) -> String {
+        format!(
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.pid = $1 AND {}) AND EXISTS (SELECT FROM \
+             pg_catalog.pg_locks l WHERE {} AND l.pid = pg_catalog.pg_backend_pid())",
+            Self::locked(lease),
+            Self::locked(work)
         )
     }
 
     /// Who has it: process, name, and address where this role may see that.
-    pub(in super::super) fn lease_holder(key: u64) -> String {
+    pub(in super::super) fn lock_holder(key: u64) -> String {
         format!(
             "SELECT l.pid, a.application_name, pg_catalog.host(a.client_addr) FROM pg_catalog.pg_locks l \
              LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid WHERE {}",
-            Self::lease(key)
+            Self::locked(key)
         )
     }
 

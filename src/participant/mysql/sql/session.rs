@@ -1,0 +1,62 @@
+//! How a session is set up, and set up anew for the next branch.
+
+use super::super::session::Product;
+use super::{Question, Sql, Step};
+use crate::id::SessionName;
+use std::time::Duration;
+
+/// What changes the meaning of statements, and is restored where an application may have set it.
+const RESTORED: [&str; 16] = [
+    "sql_mode",
+    "time_zone",
+    "character_set_client",
+    "character_set_results",
+    "collation_connection",
+    "foreign_key_checks",
+    "unique_checks",
+    "sql_safe_updates",
+    "sql_select_limit",
+    "sql_auto_is_null",
+    "sql_big_selects",
+    "group_concat_max_len",
+    "div_precision_increment",
+    "lc_time_names",
+    "completion_type",
+    "lock_wait_timeout",
+];
+
+/// Of those, what only one of the two knows by this name.
+fn restored_by(product: Product) -> [&'static str; 3] {
+    match product {
+        Product::MySql => ["transaction_isolation", "transaction_read_only", "max_execution_time"],
+        Product::MariaDb => ["tx_isolation", "tx_read_only", "max_statement_time"],
+    }
+}
+
+impl Sql {
+    /// The statement that makes a session's settings again what they are now: one value. `timestamp` has no value that
+    /// would last.
+    pub(in super::super) fn restoring(product: Product) -> String {
+        let each = RESTORED.into_iter().chain(restored_by(product));
+        // Read as text, some of them are given in digits that SET takes for a number only without quotes.
+        let value = |name| format!("', {name} = ', IF(@@{name} REGEXP '^[0-9.]+$', @@{name}, QUOTE(@@{name}))");
+        format!("SELECT CONCAT('SET SESSION timestamp = DEFAULT', {})", each.map(value).collect::<Vec<_>>().join(", "))
+    }
+
+    /// Gives up every lock that the session has, and takes its name again: one row, `1`.
+    ///
+    /// For a moment it has no name. Nothing is at stake then: it has no branch, and gets none without the name.
+    pub(in super::super) fn rename_session(session: &SessionName) -> Question {
+        let only_its_name = format!("SELECT RELEASE_ALL_LOCKS() * 0 + GET_LOCK('{session}', 0)");
+        Question { nonce: Some("1".into()), steps: vec![(Step::Nonce, only_its_name)] }
+    }
+}
+
+/// Whole seconds, at least one, and rounded up: InnoDB knows no shorter wait.
+///
+/// And no transaction but the ones asked for: where `autocommit` is off by default, the first read begins one, and XA
+/// START is refused (D44).
+pub(super) fn settings(timeout: Duration) -> String {
+    let seconds = timeout.as_millis().div_ceil(1000).clamp(1, 1_073_741_824);
+    format!("SET SESSION innodb_lock_wait_timeout = {seconds}, autocommit = 1")
+}
