@@ -4,12 +4,15 @@
 //! Unknown keys are refused, with the place and what is known there. `config/handfast.toml` documents every option
 //! at its default; a test compares it with this file.
 
+mod connection;
+
+pub use self::connection::{Secret, Tls};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, ParticipantName};
 pub use crate::protocol::Acknowledge;
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -122,12 +125,29 @@ pub struct ParticipantConfig {
     pub kind: Kind,
     /// Where it is, as its driver writes it. A password in it is never printed.
     pub url: String,
-    /// A file whose first line is the password; it replaces one in the URL.
+    /// The password; it replaces one in the URL. Meant for the environment: `HANDFAST__PARTICIPANTS__LEDGER__PASSWORD`.
+    #[serde(default)]
+    pub password: Option<Secret>,
+    /// A file whose first line is the password, read anew for each connection; it replaces one in the URL.
     #[serde(default)]
     pub password_file: Option<PathBuf>,
-    /// Encryption of the connection. This version knows `disable` alone.
+    /// Encryption of the connection. By default `verify-full`, but for what stays on this machine: nothing for loopback
+    /// addresses (`localhost`, `127.0.0.1`, `::1`), and for Unix sockets never any.
     #[serde(default)]
-    pub tls: Tls,
+    pub tls: Option<Tls>,
+    /// A file with the certificates of those who may sign the server's, in PEM; by default the system's. Like the next
+    /// two it is read anew for each connection.
+    #[serde(default)]
+    pub tls_ca: Option<PathBuf>,
+    /// A file with the certificate that this program shows to the server, in PEM.
+    #[serde(default)]
+    pub tls_certificate: Option<PathBuf>,
+    /// The file with its private key, in PEM, not encrypted.
+    #[serde(default)]
+    pub tls_key: Option<PathBuf>,
+    /// The name that the server's certificate has to be for, where it is not the URL's host.
+    #[serde(default)]
+    pub tls_server_name: Option<String>,
     /// Whether branches prove their commit by a witness row.
     #[serde(default = "yes")]
     pub witness: bool,
@@ -142,20 +162,12 @@ pub struct ParticipantConfig {
     pub allow_unsafe: bool,
 }
 
-/// Encryption of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Tls {
-    /// None: for loopback and networks that are private by other means.
-    #[default]
-    Disable,
-}
-
 impl fmt::Debug for ParticipantConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ParticipantConfig")
             .field("kind", &self.kind)
             .field("url", &self.url_without_password())
+            .field("tls", &self.tls)
             .field("schema", &self.schema)
             .field("witness", &self.witness)
             .field("allow_unsafe", &self.allow_unsafe)
@@ -179,18 +191,6 @@ impl ParticipantConfig {
             }
             None => format!("{scheme}://{authority}"),
         }
-    }
-
-    /// The password of `password_file`, where one is configured.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`] when the file cannot be read.
-    pub fn password(&self) -> Result<Option<String>> {
-        let Some(path) = &self.password_file else { return Ok(None) };
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            Error::new(ErrorKind::Config, format!("password_file {} cannot be read", path.display())).because(error)
-        })?;
-        Ok(text.lines().next().map(str::to_owned))
     }
 }
 
@@ -295,10 +295,15 @@ impl Config {
     /// # Errors
     /// [`ErrorKind::Config`], naming the file and the key.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
+        Self::read(path.as_ref(), None)
+    }
+
+    /// With these variables in place of the environment's, if there are some.
+    fn read(path: &Path, variables: Option<HashMap<String, String>>) -> Result<Self> {
         let file = config::File::from(path).format(config::FileFormat::Toml);
+        // Not parsed into numbers and such: what they are for decides, and a password of digits is none.
         let environment =
-            config::Environment::with_prefix("HANDFAST").prefix_separator("__").separator("__").try_parsing(true);
+            config::Environment::with_prefix("HANDFAST").prefix_separator("__").separator("__").source(variables);
         let parsed = config::Config::builder()
             .add_source(file)
             .add_source(environment)
@@ -384,8 +389,9 @@ mod tests {
     fn the_sample_says_what_the_code_does() {
         let sample = include_str!("../config/handfast.toml");
         // What is commented out as an option has to be one; what has no default in the code has none in the sample.
-        let all = sample.replace("# lock_timeout", "lock_timeout").replace("# password_file", "password_file");
-        let all = all.replace("# schema", "schema").replace("# pool_size", "pool_size");
+        let optional = ["lock_timeout", "password", "tls", "schema", "pool_size"];
+        let all =
+            optional.iter().fold(sample.to_owned(), |all, key| all.replace(&format!("\n# {key}"), &format!("\n{key}")));
         let all = Config::from_toml(&all).expect("every option in the sample exists");
         assert_eq!(all.transaction.lock_timeout, Some(TransactionConfig::default().effective_lock_timeout()));
 
@@ -397,7 +403,7 @@ mod tests {
         let bare = Config::from_toml(MINIMAL).expect("the rest has defaults");
         let participant = &sampled.participants[&"ledger".parse().unwrap()];
         let default = &bare.participants[&"ledger".parse().unwrap()];
-        assert_eq!((participant.witness, participant.tls), (default.witness, default.tls));
+        assert_eq!((participant.witness, participant.tls), (default.witness, Some(Tls::VerifyFull)));
         assert_eq!(participant.allow_unsafe, default.allow_unsafe);
     }
 
@@ -439,7 +445,7 @@ mod tests {
         assert!(refused("participants.Orders = { kind = \"mysql\", url = \"\" }").contains("Orders"));
         let oracle = refused("participants.o = { kind = \"oracle\", url = \"\" }");
         assert!(oracle.contains("\"oracle\" is not \"postgres\" or \"mysql\""), "{oracle}");
-        assert!(refused("participants.o = { kind = \"mysql\", url = \"\", tls = \"verify-full\" }").contains("tls"));
+        assert!(refused("participants.o = { kind = \"mysql\", url = \"\", tls = \"prefer\" }").contains("tls"));
     }
 
     #[test]
@@ -453,6 +459,27 @@ mod tests {
             let text = refused(line);
             assert!(!text.contains("secret") && !text.contains('\n'), "{text}");
         }
+    }
+
+    /// As `Environment` passes on what it finds, which no test may change for the others.
+    #[test]
+    fn the_environment_is_taken_by_what_it_is_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("handfast.toml");
+        std::fs::write(&file, MINIMAL).unwrap();
+        let of = |key: &str, value: &str| (format!("HANDFAST__{key}"), value.to_owned());
+        let variables = [
+            of("PARTICIPANTS__LEDGER__PASSWORD", "007"),
+            of("PARTICIPANTS__LEDGER__POOL_SIZE", "7"),
+            of("PARTICIPANTS__LEDGER__WITNESS", "false"),
+            of("TRANSACTION__TIMEOUT", "7s"),
+            of("JOURNAL__SEGMENT_BYTES", "65536"),
+        ];
+        let config = Config::read(&file, Some(variables.into_iter().collect())).unwrap();
+        let ledger = config.participants.values().next().unwrap();
+        assert_eq!(ledger.password, Some("007".into()));
+        assert_eq!((ledger.pool_size, ledger.witness), (Some(7), false));
+        assert_eq!((config.transaction.timeout, config.journal.segment_bytes), (Duration::from_secs(7), 65536));
     }
 
     #[test]

@@ -44,10 +44,12 @@
 //!
 //! | feature | default | brings |
 //! |---|---|---|
+//! | `rustls` | yes | encrypted connections by [rustls](https://docs.rs/rustls), with *ring*: it needs a C compiler to build, no OpenSSL and no cmake |
+//! | `native-tls` | no | the same by what the system has (OpenSSL, SChannel, Secure Transport). In place of `rustls`, with which the MySQL driver cannot be built together: `docs/guide/production.md` has what to write in `Cargo.toml` |
 //! | `cli` | no | the recovery tool, the program `handfast`, and what it alone needs. It adds nothing to the library's interface |
 //! | `torture` | no | for Handfast's own tests: points at which the process is stopped, switches for what keeps the promises. Never for production |
 //!
-//! The library needs none. Features only add: whatever is switched on elsewhere, what an application uses stays.
+//! Without the first two, connections are not encrypted. Features only add: whatever is switched on elsewhere, what an application uses stays.
 //!
 //! # Versions
 //!

@@ -323,6 +323,15 @@ impl fmt::Debug for Transaction {
     }
 }
 
+/// No branch began in time. A lease that could not be taken says why.
+fn late(member: &Member) -> Error {
+    let error = Error::new(ErrorKind::TimedOut, "the transaction's deadline passed before the branch began");
+    match member.lease_lost() {
+        Some((_, cause)) => error.because(cause),
+        None => error,
+    }
+}
+
 impl Inner {
     fn stage(&self) -> MutexGuard<'_, Stage> {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
@@ -347,7 +356,7 @@ impl Inner {
         };
         let (lineage, branch) = tokio::time::timeout_at(self.deadline, begin)
             .await
-            .map_err(|_| Error::new(ErrorKind::TimedOut, "the transaction's deadline passed before the branch began"))
+            .map_err(|_| late(member))
             .flatten()
             .map_err(|error| error.at(member.name))?;
         let mode = self.begin_options(member).mode;

@@ -5,6 +5,7 @@
 //!
 //! Every answer is a claim about a durable fact; what cannot be proven is `Unknown`.
 
+mod access;
 mod checkup;
 mod lease;
 pub mod memory;
@@ -17,11 +18,8 @@ use crate::config::{Config, Kind, ParticipantConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, JournalId, Lineage, NodeName, ParticipantName, SessionName, TransactionId};
 use crate::protocol::{Finish, Mode, Resolution, Vote};
-use std::any::Any;
-use std::collections::BTreeMap;
-use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
+use std::{any::Any, collections::BTreeMap, pin::Pin, sync::Arc};
 use witness::Witnessed;
 
 /// A boxed future, so that participants can be mixed behind `dyn`.

@@ -58,6 +58,9 @@ pub struct Options {
     pub binlog: bool,
     /// Further settings of the server; later ones win over earlier ones and over the defaults.
     pub settings: Vec<(String, String)>,
+    /// Files in the server's directory, by their names, written at each start: certificates, lists of who may connect.
+    /// The server works in `data` below it.
+    pub files: Vec<(String, String)>,
     /// A directory in which initialised data directories are kept for the next start; without one, each start
     /// initialises anew.
     pub cache: Option<PathBuf>,
@@ -68,6 +71,13 @@ impl Options {
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Adds a file.
+    #[must_use]
+    pub fn with_file(mut self, name: &str, text: impl Into<String>) -> Self {
+        self.files.push((name.to_owned(), text.into()));
         self
     }
 

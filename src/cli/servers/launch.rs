@@ -102,6 +102,13 @@ impl Server {
                 (mysql::SETTINGS_FILE, mysql::settings(&self.installation, &self.directory, self.port, &options))
             }
         };
+        for (name, text) in &options.files {
+            let place = self.directory.join(name);
+            // Before there is a data directory nothing is written to it.
+            if place.parent().is_some_and(Path::is_dir) {
+                data::write(&place, text, self.owner)?;
+            }
+        }
         data::write(&self.directory.join(file), &text, self.owner)
     }
 

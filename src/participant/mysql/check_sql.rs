@@ -20,6 +20,9 @@ impl Sql {
          'idle_transaction_timeout', 'idle_write_transaction_timeout', 'max_statement_time', 'max_execution_time', \
          'binlog_format')";
 
+    /// What encrypts the session that asks, as `name`, `value`.
+    pub(super) const ENCRYPTION: &str = "SHOW SESSION STATUS WHERE Variable_name IN ('Ssl_version', 'Ssl_cipher')";
+
     pub(super) const CLOCK: &str = "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) AS CHAR)";
 
     /// The seconds for which those transactions have run that no session has: prepared ones.

@@ -59,6 +59,7 @@ impl Checkup<'_> {
             self.ask("cannot ask for the account", conn.query_first(Sql::CURRENT_USER)).await?;
         let account = sql::account_of(&account.unwrap_or_default());
         all.push(Finding::good("role", format!("account {account}, database {}", self.sql.database)));
+        all.push(self.encryption(conn).await?);
         self.ask("cannot set up the session", conn.query_drop(Sql::control_session(self.limit))).await?;
         if product == Product::MySql {
             self.add(&mut all, "privileges", self.may_recover(conn, &account).await)?;
@@ -95,6 +96,15 @@ impl Checkup<'_> {
         let late = |_| self.connector.unavailable(format!("{doing}: no answer within {:?}", self.limit));
         let answer = tokio::time::timeout(self.limit, answer).await.map_err(late)?;
         answer.map_err(|error| explain(self.connector.name, doing, error))
+    }
+
+    async fn encryption(&self, conn: &mut Conn) -> Result<Finding> {
+        let rows =
+            self.ask("cannot ask for the encryption", conn.query::<(String, String), _>(Sql::ENCRYPTION)).await?;
+        let value =
+            |name: &str| rows.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone());
+        let cipher = value("Ssl_version").zip(value("Ssl_cipher")).filter(|(_, cipher)| !cipher.is_empty());
+        Ok(self.connector.access.finding(cipher))
     }
 
     /// Adds what a check found; one that was refused is no reason to give up the others, a lost connection is.

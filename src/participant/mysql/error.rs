@@ -5,6 +5,7 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::id::ParticipantName;
+use crate::participant::access::handshake;
 use mysql_async::ServerError;
 
 /// The driver's error.
@@ -53,7 +54,9 @@ pub(super) fn ends_session(code: u16) -> bool {
 
 /// What the caller does next.
 fn kind(error: &MyError) -> ErrorKind {
-    let Some(code) = code(error) else { return ErrorKind::Unavailable };
+    let Some(code) = code(error) else {
+        return if handshake(error).is_some() { ErrorKind::Setup } else { ErrorKind::Unavailable };
+    };
     match code {
         DEADLOCK | LOCK_WAIT_TIMEOUT | LOCK_NOWAIT | RECORD_CHANGED | XA_DEADLOCK | XA_TIMED_OUT => ErrorKind::Retry,
         // No right, no such database, no such table, wrong password.
@@ -62,6 +65,14 @@ fn kind(error: &MyError) -> ErrorKind {
         1040 | 1203 | 1226 => ErrorKind::Unavailable,
         _ if ends_session(code) => ErrorKind::Unavailable,
         _ => ErrorKind::Statement,
+    }
+}
+
+/// What is wrong with the encryption, if that is what is wrong.
+fn handshake(error: &MyError) -> Option<String> {
+    match error {
+        MyError::Driver(mysql_async::DriverError::NoClientSslFlagFromServer) => Some(handshake::NOT_THERE.into()),
+        error => handshake::problem(error),
     }
 }
 
@@ -75,7 +86,7 @@ pub(super) fn describe(doing: &str, error: MyError) -> Error {
     let said = match &error {
         MyError::Server(server) => format!("{} (error {}, {})", server.message, server.code, server.state),
         // The driver says `Input/output error` once for each of its layers.
-        other => other.to_string().replace("Input/output error: ", ""),
+        other => handshake(other).unwrap_or_else(|| other.to_string().replace("Input/output error: ", "")),
     };
     Error::new(kind(&error), format!("{doing}: {said}")).because(error)
 }

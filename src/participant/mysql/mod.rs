@@ -42,7 +42,9 @@ mod session;
 mod settings;
 mod setup;
 mod sql;
+mod ssl;
 mod upkeep;
+mod url;
 mod waiting;
 mod wire;
 
@@ -69,13 +71,10 @@ use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig, TransactionCo
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId, hex};
 use crate::protocol::{Finish, Resolution};
-use mysql_async::{Opts, OptsBuilder, Row};
+use mysql_async::Row;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-/// How long a connection may be silent before the system asks whether its other end is still there.
-const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// A MySQL or MariaDB database that takes part.
 pub struct Mysql {
@@ -92,18 +91,19 @@ impl Mysql {
     /// A participant by its configuration. Nothing is connected to yet.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] when the URL is not one or names no database, or the password file cannot be read.
+    /// [`ErrorKind::Config`] when the URL is not one names no database, contradicts the other keys, or a file that they
+    /// name cannot be read.
     pub fn new(
         name: ParticipantName,
         config: &ParticipantConfig,
         pool: &PoolConfig,
         recovery: &RecoveryConfig,
     ) -> Result<Self> {
-        let (opts, database) = driver_options(name, config)?;
+        let url::Read { opts, database, access } = url::read(name, config)?;
         let schema = config.schema.clone().unwrap_or_else(|| database.clone());
         let sql = Arc::new(Sql::new(database, schema, config.witness));
         let product = Arc::new(OnceLock::new());
-        let connector = Connector { name, opts, timeout: pool.connect_timeout, sql: sql.clone(), product };
+        let connector = Connector { name, opts, access, timeout: pool.connect_timeout, sql: sql.clone(), product };
         let nonce = AtomicU64::new(witness::random()?);
         Ok(Self {
             control: Arc::new(Control::new(connector.clone(), recovery.statement_timeout, silence(recovery))),
@@ -143,9 +143,8 @@ impl Mysql {
     async fn do_identify(&self) -> Result<Server> {
         let (product, version) = self.setup().server().await?;
         let version = version.split('-').next().unwrap_or_default();
-        let opts = &self.connector.opts;
-        let address = format!("{}:{}/{}", opts.ip_or_hostname(), opts.tcp_port(), self.sql.database);
-        let description = format!("{} {version} at {address}", product.title());
+        let address = url::address(&self.connector.opts);
+        let description = format!("{} {version} at {address}/{}", product.title(), self.sql.database);
         Ok(Server { description, lineage: self.setup().lineage().await? })
     }
 
@@ -263,23 +262,6 @@ impl Mysql {
 /// Whether somebody else holds the row: MySQL has a number of its own for a lock that is not waited for.
 fn is_lock_timeout(error: &MyError) -> bool {
     matches!(error::code(error), Some(LOCK_WAIT_TIMEOUT | LOCK_NOWAIT))
-}
-
-/// The driver's options and the database. What the URL holds is never shown: it may be a password.
-fn driver_options(name: ParticipantName, config: &ParticipantConfig) -> Result<(Opts, String)> {
-    let wrong = |what: &str| Error::new(ErrorKind::Config, format!("participants.{name}.url {what}")).at(name);
-    let opts = Opts::from_url(&config.url);
-    let opts = opts.map_err(|_| wrong("is not a URL of MySQL: mysql://USER@HOST:PORT/DATABASE"))?;
-    let database = opts.db_name().filter(|database| !database.is_empty());
-    let database = database.ok_or_else(|| wrong("names no database"))?.to_owned();
-    if opts.user().is_none_or(str::is_empty) {
-        return Err(wrong("names no user"));
-    }
-    let password = config.password().map_err(|error| error.at(name))?;
-    let password = password.or_else(|| opts.pass().map(str::to_owned));
-    // The driver would move to a socket file that the server names, past every proxy on the way.
-    let opts = OptsBuilder::from_opts(opts).pass(password).prefer_socket(false).tcp_keepalive(Some(KEEPALIVE));
-    Ok((opts.into(), database))
 }
 
 /// A row of XA RECOVER: ours by a full parse, else as it is, and never left out.

@@ -13,13 +13,15 @@ use super::error::{MyError, explain};
 use super::leftovers::{Cleaning, Fresh, Leaves};
 use super::sql::{Question, Sql};
 use super::wire::{Failure, Wire, ask};
+use super::{ssl, url};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName, SessionName};
+use crate::participant::access::Access;
 use crate::participant::pool::{Slot, Slots};
 use crate::participant::witness::wrong_lineage;
 use deadpool::managed::{Manager, Metrics, Object, RecycleError, RecycleResult};
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Opts};
+use mysql_async::{Conn, Opts, OptsBuilder};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -64,7 +66,9 @@ impl Product {
 #[derive(Clone)]
 pub(super) struct Connector {
     pub(super) name: ParticipantName,
+    /// Without what is read anew for each connection.
     pub(super) opts: Opts,
+    pub(super) access: Arc<Access>,
     pub(super) timeout: Duration,
     pub(super) sql: Arc<Sql>,
     /// Known from the first connection on.
@@ -75,17 +79,31 @@ impl Connector {
     /// Connects, and sets up the new session by `prepare` within the same time limit.
     pub(super) async fn connect<T>(&self, prepare: impl AsyncPrepare<T>) -> Result<(Wire, T)> {
         let work = async {
-            let doing = || format!("cannot connect to {}:{}", self.opts.ip_or_hostname(), self.opts.tcp_port());
-            let conn = Conn::new(self.opts.clone()).await.map_err(|error| explain(self.name, &doing(), error))?;
+            let doing = || format!("cannot connect to {}", url::address(&self.opts));
+            let opts = self.opts_of_now().await?;
+            let conn = Conn::new(opts).await.map_err(|error| explain(self.name, &doing(), error))?;
             let mut wire = Wire::new(conn);
             let prepared = prepare.run(&mut wire).await?;
             Ok((wire, prepared))
         };
         let late = |_| {
-            let (host, port) = (self.opts.ip_or_hostname(), self.opts.tcp_port());
-            self.unavailable(format!("cannot connect to {host}:{port}: no answer within {:?}", self.timeout))
+            let to = url::address(&self.opts);
+            self.unavailable(format!("cannot connect to {to}: no answer within {:?}", self.timeout))
         };
         tokio::time::timeout(self.timeout, work).await.map_err(late)?
+    }
+
+    async fn opts_of_now(&self) -> Result<OptsBuilder> {
+        let opts = self.opts.clone();
+        let unlocked = self.access.unlock(move |keys| {
+            let ssl = keys.tls.map(|tls| ssl::options(tls, opts.ip_or_hostname())).transpose()?;
+            let with_password = |opts: OptsBuilder| match &keys.password {
+                Some(password) => opts.pass(Some(password.reveal())),
+                None => opts,
+            };
+            Ok(with_password(OptsBuilder::from_opts(opts)).ssl_opts(ssl))
+        });
+        unlocked.await.map_err(|error| error.at(self.name))
     }
 
     /// Refuses a server that is not the one that was registered with: a name may lead elsewhere after a failover.

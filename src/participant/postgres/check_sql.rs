@@ -23,6 +23,10 @@ impl Sql {
     pub(super) const MAY_CREATE: &str = "SELECT coalesce((SELECT pg_catalog.has_schema_privilege(oid, 'CREATE') \
          FROM pg_catalog.pg_namespace WHERE nspname = $1), false)";
 
+    /// What encrypts the session that asks.
+    pub(super) const ENCRYPTION: &str =
+        "SELECT version, cipher FROM pg_catalog.pg_stat_ssl WHERE ssl AND pid = pg_catalog.pg_backend_pid()";
+
     pub(super) const CLOCK: &str = "SELECT extract(epoch FROM pg_catalog.clock_timestamp())::pg_catalog.float8";
 
     /// All prepared transactions of the server: name, age in seconds, owner, database, whether that is this one, and

@@ -211,6 +211,7 @@ impl Checkup<'_> {
         all.extend(settings.timeouts(&role, self.expected));
         all.extend([settings.replication(&role), settings.synchronous_commit()]);
         self.add(&mut all, "role", self.who(client).await)?;
+        self.add(&mut all, "encryption", self.encryption(client).await)?;
         // From here on as the resolver works.
         let session = Sql::control_session(self.limit, self.limit.min(Duration::from_secs(1)));
         self.ask("cannot set up the session", client.batch_execute(&session)).await?;
@@ -246,6 +247,13 @@ impl Checkup<'_> {
         let late = |_| self.connector.unavailable(format!("{doing}: no answer within {:?}", self.limit));
         let answer = tokio::time::timeout(self.limit, answer).await.map_err(late)?;
         answer.map_err(|error| explain(self.connector.name, doing, error))
+    }
+
+    /// As the server sees it: between it and a proxy it may be another.
+    async fn encryption(&self, client: &Client) -> Result<Vec<Finding>> {
+        let row = self.ask("cannot ask for the encryption", client.query_typed_opt(Sql::ENCRYPTION, &[])).await?;
+        let cipher = row.and_then(|row| Some((row.try_get(0).ok()?, row.try_get(1).ok()?)));
+        Ok(vec![self.connector.access.finding(cipher)])
     }
 
     /// Adds what a check found; one that was refused is no reason to give up the others, a lost connection is.

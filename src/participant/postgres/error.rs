@@ -6,6 +6,8 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::id::ParticipantName;
+use crate::participant::access::handshake;
+use std::error::Error as _;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// The driver's error.
@@ -54,7 +56,9 @@ pub(super) fn is_of(error: &PgError, code: &SqlState) -> bool {
 
 /// What the caller does next.
 fn kind(error: &PgError) -> ErrorKind {
-    let Some(code) = error.code() else { return ErrorKind::Unavailable };
+    let Some(code) = error.code() else {
+        return if handshake(error).is_some() { ErrorKind::Setup } else { ErrorKind::Unavailable };
+    };
     match *code {
         // A lock that was not given in time is how a deadlock between two databases ends.
         SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED | SqlState::LOCK_NOT_AVAILABLE => {
@@ -74,9 +78,17 @@ fn kind(error: &PgError) -> ErrorKind {
     }
 }
 
+/// What is wrong with the encryption, if that is what is wrong.
+fn handshake(error: &PgError) -> Option<String> {
+    // The driver has no type for it.
+    let is_not_there = error.source().is_some_and(|cause| cause.to_string() == "server does not support TLS");
+    if is_not_there { Some(handshake::NOT_THERE.into()) } else { handshake::problem(error) }
+}
+
 /// Says what was being done, to whom, and what the server said.
 pub(super) fn explain(name: ParticipantName, doing: &str, error: PgError) -> Error {
-    let said = error.as_db_error().map_or_else(|| error.to_string(), said);
+    let other = || handshake(&error).unwrap_or_else(|| error.to_string());
+    let said = error.as_db_error().map_or_else(other, said);
     let hint = if is_disabled(&error) {
         "; set max_prepared_transactions above 0 and restart the server"
     } else if is_out_of_slots(&error) {

@@ -34,7 +34,9 @@ mod probe;
 mod session;
 mod setup;
 mod sql;
+mod transport;
 mod upkeep;
+mod url;
 mod waiting;
 
 use self::branch::PostgresTransaction;
@@ -54,16 +56,14 @@ use super::{
 };
 use super::{pool, witness};
 use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig, TransactionConfig};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId, hex};
 use crate::protocol::{Finish, Resolution};
 use futures_util::future::join;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio_postgres::Client;
-use tokio_postgres::config::{Config, Host};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -82,7 +82,7 @@ impl Postgres {
     /// A participant by its configuration. Nothing is connected to yet.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] when the URL is not one, or the password file cannot be read.
+    /// [`ErrorKind::Config`] when the URL is not one, contradicts the other keys, or a file that they name cannot be read.
     pub fn new(
         name: ParticipantName,
         config: &ParticipantConfig,
@@ -91,8 +91,8 @@ impl Postgres {
     ) -> Result<Self> {
         let schema = config.schema.clone().unwrap_or_else(|| "public".into());
         let sql = Arc::new(Sql::new(schema, config.witness));
-        let driver = driver_config(name, config, pool.connect_timeout)?;
-        let connector = Connector { name, config: driver, timeout: pool.connect_timeout, sql: sql.clone() };
+        let (driver, access) = url::read(name, config, pool.connect_timeout)?;
+        let connector = Connector { name, config: driver, access, timeout: pool.connect_timeout, sql: sql.clone() };
         let pool_size = config.pool_size.unwrap_or(pool.size);
         Ok(Self {
             control: Control::new(connector.clone(), recovery.statement_timeout, silence(recovery)),
@@ -135,7 +135,7 @@ impl Postgres {
         };
         let (version, database): (String, String) = self.control.run("cannot identify the server", look).await?;
         let version = version.split(' ').next().unwrap_or_default();
-        let description = format!("PostgreSQL {version} at {}/{database}", address(&self.connector.config));
+        let description = format!("PostgreSQL {version} at {}/{database}", url::address(&self.connector.config));
         Ok(Server { description, lineage: self.setup().lineage().await? })
     }
 
@@ -272,35 +272,6 @@ impl Postgres {
         let rows: Vec<(i64, i64, String)> = self.control.run("cannot read the witness table", run).await?;
         let rows = rows.iter().map(|(incarnation, sequence, kind)| Witnessed::of(*incarnation, *sequence, kind));
         rows.collect::<Result<_>>().map_err(|error| error.at(self.name()))
-    }
-}
-
-/// The driver's configuration. What the URL holds is never shown: it may be a password, in pieces if it is not quoted.
-fn driver_config(name: ParticipantName, config: &ParticipantConfig, connect_timeout: Duration) -> Result<Config> {
-    let wrong = |what: &str| Error::new(ErrorKind::Config, format!("participants.{name}.url {what}")).at(name);
-    let parsed = Config::from_str(&config.url);
-    let mut driver = parsed.map_err(|_| wrong("is not a URL of PostgreSQL: postgresql://USER@HOST:PORT/DATABASE"))?;
-    if driver.get_hosts().is_empty() && driver.get_hostaddrs().is_empty() {
-        return Err(wrong("names no host"));
-    }
-    if driver.get_user().is_none_or(str::is_empty) {
-        return Err(wrong("names no user"));
-    }
-    if let Some(password) = config.password().map_err(|error| error.at(name))? {
-        driver.password(password);
-    }
-    driver.connect_timeout(connect_timeout);
-    Ok(driver)
-}
-
-/// The first address of a configuration, for people.
-fn address(config: &Config) -> String {
-    let port = config.get_ports().first().copied().unwrap_or(5432);
-    match config.get_hosts().first() {
-        Some(Host::Tcp(host)) => format!("{host}:{port}"),
-        #[cfg(unix)]
-        Some(Host::Unix(path)) => format!("{}:{port}", path.display()),
-        None => config.get_hostaddrs().first().map_or_else(String::new, |address| format!("{address}:{port}")),
     }
 }
 

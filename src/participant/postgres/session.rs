@@ -7,22 +7,29 @@
 
 use super::error::{PgError, explain};
 use super::sql::{self, Sql};
+use super::transport::Transport;
+use super::url;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName, SessionName};
+use crate::participant::access::Access;
 use crate::participant::pool::{Slot, Slots};
 use crate::participant::witness::wrong_lineage;
 use deadpool::managed::{Manager, Metrics, Object, RecycleError, RecycleResult};
 use futures_util::future::join;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::AbortHandle;
-use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Connection, NoTls, Socket, tls::NoTlsStream};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Connection, NoTls, Socket};
 
 /// How to reach the server.
 #[derive(Clone)]
 pub(super) struct Connector {
     pub(super) name: ParticipantName,
+    /// Without a password.
     pub(super) config: Config,
+    pub(super) access: Arc<Access>,
     pub(super) timeout: Duration,
     pub(super) sql: Arc<Sql>,
 }
@@ -30,6 +37,7 @@ pub(super) struct Connector {
 /// A connection and the task that drives it; dropping it closes the socket.
 pub(super) struct Link {
     pub(super) client: Arc<Client>,
+    transport: Transport,
     driver: AbortHandle,
 }
 
@@ -39,18 +47,44 @@ impl Drop for Link {
     }
 }
 
+impl Link {
+    /// What a cancel request needs: it goes the way that the connection went.
+    fn reach(&self) -> (CancelToken, Transport) {
+        (self.client.cancel_token(), self.transport.clone())
+    }
+}
+
 impl Connector {
     /// Connects under a name.
     pub(super) async fn connect(&self, application_name: &str) -> Result<Link> {
         let mut config = self.config.clone();
         config.application_name(application_name);
-        let to = super::address(&self.config);
-        let connecting = tokio::time::timeout(self.timeout, config.connect(NoTls)).await;
-        let (client, connection) = connecting
-            .map_err(|_| self.unavailable(format!("cannot connect to {to}: no answer within {:?}", self.timeout)))?
-            .map_err(|error| explain(self.name, &format!("cannot connect to {to}"), error))?;
-        let driver = tokio::spawn(drive(self.name, connection)).abort_handle();
-        Ok(Link { client: Arc::new(client), driver })
+        let to = url::address(&self.config);
+        let work = async {
+            let name = self.name;
+            let unlocked = self.access.unlock(move |keys| Ok((keys.password, Transport::new(name, keys.tls)?)));
+            let (password, transport) = unlocked.await?;
+            if let Some(password) = password {
+                config.password(password.reveal());
+            }
+            let connected = match &transport {
+                Transport::Plain => self.start(&config, NoTls).await,
+                Transport::Encrypted(connector) => self.start(&config, connector.clone()).await,
+            };
+            let connected = connected.map_err(|error| explain(self.name, &format!("cannot connect to {to}"), error));
+            let (client, driver) = connected?;
+            Ok(Link { client: Arc::new(client), transport, driver })
+        };
+        let late = |_| self.unavailable(format!("cannot connect to {to}: no answer within {:?}", self.timeout));
+        tokio::time::timeout(self.timeout, work).await.map_err(late)?
+    }
+
+    async fn start<T>(&self, config: &Config, tls: T) -> Result<(Client, AbortHandle), PgError>
+    where
+        T: MakeTlsConnect<Socket, Stream: Send + 'static>,
+    {
+        let (client, connection) = config.connect(tls).await?;
+        Ok((client, tokio::spawn(drive(self.name, connection)).abort_handle()))
     }
 
     /// Refuses a server that is not the one that was registered with: a name may lead elsewhere after a failover.
@@ -68,7 +102,10 @@ impl Connector {
 }
 
 /// Runs a connection until it ends; what the server says in passing is logged.
-async fn drive(name: ParticipantName, mut connection: Connection<Socket, NoTlsStream>) {
+async fn drive<S>(name: ParticipantName, mut connection: Connection<Socket, S>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     while let Some(message) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
         match message {
             // Such as *committed locally, but might not have been replicated* (D12).
@@ -87,7 +124,6 @@ async fn drive(name: ParticipantName, mut connection: Connection<Socket, NoTlsSt
 /// A session of the pool.
 pub(super) struct Session {
     link: Link,
-    cancel: CancelToken,
     used: bool,
     slot: Slot,
 }
@@ -113,7 +149,7 @@ impl Manager for Sessions {
         let checking = self.connector.check_lineage(&link.client, self.lineage);
         let checked = tokio::time::timeout(self.connector.timeout, checking).await;
         checked.map_err(|_| self.connector.unavailable("connected, but no answer"))??;
-        Ok(Session { cancel: link.client.cancel_token(), link, used: false, slot })
+        Ok(Session { link, used: false, slot })
     }
 
     async fn recycle(&self, session: &mut Session, _: &Metrics) -> RecycleResult<Error> {
@@ -175,7 +211,7 @@ impl Lease {
 
     /// Tells the server to give up the statement that the session is at.
     pub(super) async fn cancel(&self) {
-        cancel(self.session().cancel.clone()).await;
+        cancel(self.session().link.reach()).await;
     }
 
     /// Closes the session without disturbing what it does: a commit in progress is better finished than cancelled.
@@ -190,21 +226,22 @@ impl Drop for Lease {
     /// Closes the session and cancels what it may be doing.
     fn drop(&mut self) {
         let Some(object) = self.0.take() else { return };
-        let Session { link, cancel, slot, .. } = Object::take(object);
+        let Session { link, slot, .. } = Object::take(object);
+        let reach = link.reach();
         drop(link);
         // Without a runtime the closed socket has to do: the server sees it when its statement ends.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                self::cancel(cancel).await;
+                cancel(reach).await;
                 drop(slot);
             });
         }
     }
 }
 
-async fn cancel(token: CancelToken) {
+async fn cancel((token, transport): (CancelToken, Transport)) {
     // A cancel request has no answer; one that fails leaves things as they are.
-    let _ = tokio::time::timeout(CANCEL_TIMEOUT, token.cancel_query(NoTls)).await;
+    let _ = tokio::time::timeout(CANCEL_TIMEOUT, transport.cancel(&token)).await;
 }
 
 /// How long a cancel request may take to connect.

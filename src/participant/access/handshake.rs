@@ -1,0 +1,60 @@
+//! What a failed handshake says, and what mends it. The drivers hide the cause some layers down.
+
+use std::error::Error as StdError;
+
+type Cause = dyn StdError + 'static;
+
+/// What is wrong, with its cure, where an error comes of encryption: a person mends that, and trying again does not.
+pub(in crate::participant) fn problem(error: &Cause) -> Option<String> {
+    layers(error).find_map(said)
+}
+
+/// The server has no TLS.
+pub(in crate::participant) const NOT_THERE: &str =
+    "the server does not offer TLS; turn it on there, or say tls = \"disable\"";
+
+/// An error and its causes.
+fn layers(error: &Cause) -> impl Iterator<Item = &Cause> {
+    std::iter::successors(Some(error), |&error| {
+        // The cause that an I/O error names is that of the error inside, which is passed over.
+        let inside = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        inside.map(|inside| inside as &Cause).or_else(|| error.source())
+    })
+}
+
+#[cfg(feature = "rustls")]
+fn said(error: &Cause) -> Option<String> {
+    use rustls::{AlertDescription as Alert, CertificateError, Error};
+    let error = error.downcast_ref::<Error>()?;
+    let cure = match error {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "tls_ca is the file with the certificate of the authority that signed the server's"
+        }
+        Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => "tls_server_name is the name to expect, where it is not the URL's host",
+        Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+            "the server needs a new certificate, or this machine's clock is wrong"
+        }
+        Error::InvalidCertificate(_) => "the server needs another certificate",
+        Error::AlertReceived(
+            Alert::CertificateRequired
+            | Alert::BadCertificate
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA,
+        ) => "the server asks for a certificate that it trusts: tls_certificate and tls_key",
+        _ => "client and server do not agree on how to encrypt",
+    };
+    Some(format!("{error}; {cure}"))
+}
+
+#[cfg(all(feature = "native-tls", not(feature = "rustls")))]
+fn said(error: &Cause) -> Option<String> {
+    error.downcast_ref::<native_tls::Error>().map(ToString::to_string)
+}
+
+#[cfg(not(any(feature = "rustls", feature = "native-tls")))]
+fn said(_: &Cause) -> Option<String> {
+    None
+}
