@@ -87,6 +87,8 @@ impl Resolver {
         if journal.image(|image| image.audit().forgotten(id).is_some()) {
             return Ok(());
         }
+        // What is under way on a session would come behind the person's word, and nobody would end it any more.
+        self.silence(id).await?;
         // What is found to be damaged only now is written down by this pass.
         let Pass { mut view, refused, .. } = self.sweep_branches(&|_| {}).await;
         if let Some(refused) = refused {
@@ -203,8 +205,8 @@ impl Resolver {
         Ok(Adoption { participant, before, accepted: None, given_up, unproven })
     }
 
-    /// Ends what sessions the transaction's opening still has: a commit that is under way on one would come after the
-    /// person's decision, and against it. What cannot be reached is ended when the opening is settled.
+    /// Ends what sessions the transaction's opening still has: a commit or prepare that is under way on one would come
+    /// after the person's decision, and against it. What cannot be reached is ended when the opening is settled.
     async fn silence(&self, id: TransactionId) -> Result<()> {
         let Some(opened) = self.store.incarnation(id.incarnation) else { return Ok(()) };
         for (name, number) in opened.participants.into_iter().zip(0..) {

@@ -103,6 +103,31 @@ fn damage_is_not_forgotten_and_what_is_left_waits_for_a_person() {
     }
 }
 
+/// What is still under way when a person closes the record would come behind it, and nobody would end it any more.
+#[test]
+fn what_is_forgotten_has_no_session_left_that_could_prepare() {
+    let world = World::new();
+    let (mut id, mut late) = (None, None);
+    crashed(async || {
+        let bridge = world.open().await;
+        let tx = bridge.begin().await.unwrap();
+        write(&tx, "left", 1, 10).await.unwrap();
+        tx.branch::<MemorySession>("left").await.unwrap().end(true).unwrap();
+        let error = tx.commit().await.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::Damaged);
+        id = Some(error.id());
+        late = Some(left_at(&bridge, 1, error.id().sequence, 2).await);
+    });
+    Runtime::new().unwrap().block_on(async {
+        let resolver = world.resolver();
+        resolver.forget(id.unwrap(), "it was paid by hand").await.unwrap();
+        let vote = late.unwrap().prepare().await.value;
+        assert_ne!(vote, crate::protocol::Vote::Prepared);
+        assert_eq!(world.right.prepared_names().len(), 0);
+        resolver.close().await.unwrap();
+    });
+}
+
 /// The witness of a decision that the journal does not know: it is an older copy, and settles nothing. A person who knows
 /// better says so, and it is one damaged transaction among others.
 #[test]

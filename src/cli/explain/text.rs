@@ -68,6 +68,9 @@ fn headline(one: &Transaction) -> &'static str {
         _ if one.decision == History::Forgotten && one.exit == Exit::Clean => {
             "it was damaged, and a person has dealt with it"
         }
+        (_, Action::Resolve) if one.decision == Known::Forgotten => {
+            "it was damaged, a person has dealt with it, and a branch is prepared again"
+        }
         (_, Action::Resolve) => "whether it was decided is lost: a person has to decide",
         (Some(Outcome::Damaged), _) => "the facts contradict each other: a person is needed",
         (Some(Outcome::Committed), _) if one.exit == Exit::Clean => "it committed",
@@ -147,6 +150,10 @@ pub fn next(plan: &TransactionPlan, in_use: bool) -> String {
             "now: compare the rows of its branches and correct one side by hand, then `handfast forget {id} --reason \
              TEXT --yes`"
         ),
+        // Its record is closed: there is nothing to resolve any more, but a branch to be ended.
+        (Action::Resolve, _) if plan.history == Known::Forgotten => {
+            "now: end what is prepared the way that was taken when it was dealt with, by a statement above".to_owned()
+        }
         (Action::Resolve, _) => format!(
             "now: decide by what the branches show, then `handfast resolve {id} --commit|--rollback --reason TEXT`"
         ),
