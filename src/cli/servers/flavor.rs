@@ -58,6 +58,8 @@ pub struct Options {
     pub binlog: bool,
     /// Further settings of the server; later ones win over earlier ones and over the defaults.
     pub settings: Vec<(String, String)>,
+    /// Variables of the server's environment.
+    pub environment: Vec<(String, String)>,
     /// A directory in which initialised data directories are kept for the next start; without one, each start
     /// initialises anew.
     pub cache: Option<PathBuf>,
@@ -68,6 +70,13 @@ impl Options {
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Adds a variable to its environment.
+    #[must_use]
+    pub fn with_environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
