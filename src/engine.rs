@@ -16,6 +16,7 @@ pub(crate) use member::Member;
 pub(crate) use pump::{Enlisted, Job, Verdict};
 pub(crate) use vet::{Objection, older_copy, unknown_decision, unknown_opening, vet};
 
+pub(crate) use crate::clock::now_ms;
 use crate::config::{Config, RecoveryConfig, TransactionConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, Lineage, ParticipantName, SessionName, TransactionId};
@@ -25,7 +26,7 @@ use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
@@ -224,11 +225,4 @@ pub(crate) fn after(wait: Duration) -> Instant {
 pub(crate) fn jittered(pause: Duration) -> Duration {
     let part = getrandom::u32().unwrap_or(u32::MAX / 2);
     pause.mul_f64(0.5 + f64::from(part) / f64::from(u32::MAX) / 2.0)
-}
-
-/// Now, for people to read.
-pub(crate) fn now_ms() -> u64 {
-    // For people alone: a clock before 1970 may as well say 1970.
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

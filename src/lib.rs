@@ -61,6 +61,7 @@ mod bridge;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
+mod clock;
 pub mod config;
 mod engine;
 pub mod error;

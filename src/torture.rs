@@ -4,10 +4,17 @@
 //! Compiled in with the feature `torture` only. Without it every call here is nothing, and every safeguard is on. What
 //! is armed counts for the whole process, so the tests run what they attack as a child process.
 
+mod clock;
+mod disk;
 mod gate;
 mod point;
 mod safeguard;
 
+#[cfg(feature = "torture")]
+pub use clock::shift_clock;
+pub use disk::DiskOperation;
+#[cfg(feature = "torture")]
+pub use disk::{Failing, Fault, FaultyDisk, watch_disk};
 #[cfg(feature = "torture")]
 pub use gate::{Action, Gate, Place, Stop, arm, arrived};
 pub use point::{Moment, Point, Request, Step};
@@ -15,6 +22,8 @@ pub use safeguard::Safeguard;
 #[cfg(feature = "torture")]
 pub use safeguard::switch_off;
 
+pub(crate) use clock::shifted;
+pub(crate) use disk::disk;
 pub(crate) use gate::{pass, pass_blocking};
 pub(crate) use safeguard::is_on;
 

@@ -69,10 +69,11 @@ fn modules_import_only_what_they_may() {
         ("torture", &["id", "torture"]),
         ("torture.rs", &["id", "torture"]),
         ("error.rs", &["id"]),
+        ("clock.rs", &["torture"]),
         ("config.rs", &["error", "id", "protocol"]),
         ("protocol", &["id", "protocol"]),
-        ("journal", &["id", "error", "protocol", "config", "journal", "torture"]),
-        ("participant", &["id", "error", "protocol", "config", "participant", "torture"]),
+        ("journal", &["id", "error", "protocol", "config", "journal", "torture", "clock"]),
+        ("participant", &["id", "error", "protocol", "config", "participant", "torture", "clock"]),
     ];
     for (place, allowed) in rules {
         for source in sources(place) {
@@ -127,6 +128,22 @@ fn every_safeguard_has_its_switch() {
         let looks = |one: &Source| one.lines.iter().any(|(_, line)| code(line).contains(&switch));
         assert!(product.iter().any(looks), "nobody asks whether {name} is on");
     }
+}
+
+/// The wall clock is read in one place, so that tests can make it jump for all: nothing is decided by it. The tool, which
+/// shows ages to people, has its own.
+#[test]
+fn the_wall_clock_has_one_door() {
+    let doors = ["clock.rs", "torture/clock.rs", "cli/"];
+    let mut seen = 0;
+    for source in sources("") {
+        for (number, line) in source.lines.iter().filter(|(_, line)| code(line).contains("SystemTime::now")) {
+            let path = source.path.trim_start_matches("src/");
+            assert!(doors.iter().any(|door| path.starts_with(door)), "{}:{number}: {line}", source.path);
+            seen += 1;
+        }
+    }
+    assert!(seen > 0, "somebody reads the clock");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 use super::{Engine, Taking, after, now_ms};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName, TransactionId};
+use crate::journal::PATIENCE;
 use crate::participant::{Answer, BoxFuture, Branch};
 use crate::protocol::{
     self, Acknowledge, Coordinator, DamageRecord, DamagedBranch, Finish, Input, Outcome, Output, Record, Vote,
@@ -114,8 +115,10 @@ struct Pump {
     /// Branches that were decided and are not known to be committed yet.
     pending: BTreeMap<BranchId, ParticipantName>,
     left: Vec<BranchId>,
-    /// When to abort, before the decision; when to stop waiting for phase two, after it.
+    /// When to abort, before the decision; when to stop waiting for the journal, and then for phase two, after it.
     timer: Option<Instant>,
+    /// The decision is durable.
+    decided: bool,
     /// The last to be dropped: should the pump meet a bug, its sessions are closed first.
     unfinished: Unfinished,
 }
@@ -142,6 +145,7 @@ pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>
         pending: BTreeMap::new(),
         left: Vec::new(),
         timer: (input == Input::Commit).then_some(job.deadline),
+        decided: false,
         unfinished,
     };
     torture::pass(Point::Step(Step::Ending), None).await;
@@ -191,10 +195,24 @@ impl Pump {
             self.causes
                 .push(Error::new(ErrorKind::TimedOut, "the transaction's deadline passed before it was decided"));
             self.tell(Input::Abort);
-        } else {
-            // Decided: the outcome cannot change, only the wait for it to be readable everywhere ends.
+        } else if self.decided {
+            // The outcome cannot change, only the wait for it to be readable everywhere ends.
             self.answer(Outcome::Committed);
+        } else {
+            self.stop_waiting_for_the_journal();
         }
+    }
+
+    /// The decision is with the disk, which does not answer. It commits the transaction when it is durable, and nobody can
+    /// say whether it will be: the application hears just that, and the coordinator goes on waiting.
+    fn stop_waiting_for_the_journal(&mut self) {
+        tracing::warn!(id = %self.id, wait = ?PATIENCE, "the journal does not answer: the application is told that the transaction is in doubt");
+        let Some(answer) = self.answer.take() else { return };
+        let text =
+            format!("the journal has not answered within {PATIENCE:?}: see to its disk; the decision is on its way");
+        let cause = Some(Error::new(ErrorKind::Journal, text));
+        let verdict = Verdict { outcome: Outcome::InDoubt, cause, cleanup: Vec::new(), pending: Vec::new() };
+        let _ = answer.send(verdict);
     }
 
     fn hear(&mut self, event: Event) {
@@ -231,6 +249,7 @@ impl Pump {
     }
 
     fn decided(&mut self) {
+        self.decided = true;
         self.timer = Some(after(self.engine.transaction.apply_wait));
         let here = self.engine.members.iter().filter(|one| self.pending.values().any(|name| *name == one.name));
         here.for_each(|member| member.decided(self.id.sequence));
@@ -314,7 +333,7 @@ impl Pump {
         let Record::Commit(decision) = &record else { panic!("only decisions are forced by a coordinator") };
         self.pending = decision.branches.iter().map(|branch| (branch.id, branch.participant)).collect();
         // From here on nothing can abort.
-        self.timer = None;
+        self.timer = Some(after(PATIENCE));
         self.unfinished.handed_out = true;
         let engine = self.engine.clone();
         self.requests.push(Box::pin(async move {

@@ -23,6 +23,8 @@ use tokio::sync::oneshot;
 const NOTE_DELAY: Duration = Duration::from_millis(20);
 /// How long to wait before the next segment is prepared again after a failure.
 const SPACE_RETRY: Duration = Duration::from_millis(500);
+/// How long the disk may take for one batch: then nothing more is begun, and nobody waits any longer for a decision.
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A record on its way to the disk.
 struct Request {
@@ -52,6 +54,8 @@ struct State {
     /// Why the next segment could not be prepared, and whether somebody wants another attempt.
     no_space: Option<String>,
     retry_space: bool,
+    /// When the batch was taken that the thread is at work on.
+    working_since: Option<Instant>,
     closing: bool,
 }
 
@@ -93,6 +97,7 @@ impl Shared {
             failure: None,
             no_space: None,
             retry_space: false,
+            working_since: None,
             closing: false,
         };
         Self { name, state: Mutex::new(state), wake: Condvar::new() }
@@ -197,11 +202,16 @@ impl Shared {
         }
     }
 
-    /// Whether a decision that is begun now will find space.
+    /// Whether a decision that is begun now will find space, and a disk that answers.
     pub fn check_space(&self) -> Result<()> {
         let mut state = self.state();
         if let Some(cause) = &state.failure {
             return Err(self.failed(cause));
+        }
+        let waiting = state.working_since.map(|since| Instant::now().saturating_duration_since(since));
+        if let Some(waiting) = waiting.filter(|waiting| *waiting >= PATIENCE) {
+            let text = format!("journal {}: its disk has not answered for {} s", self.name, waiting.as_secs());
+            return Err(Error::new(ErrorKind::Refused, text + ": see to it"));
         }
         let Some(cause) = &state.no_space else { return Ok(()) };
         let text = format!("journal {}: no space for the next segment ({cause}): free space on its disk", self.name);
@@ -231,6 +241,7 @@ impl Shared {
     /// Waits for something to do; `None` when the journal is closed and all is written.
     fn wait(&self, space_after: Instant) -> Option<Work> {
         let mut state = self.state();
+        state.working_since = None;
         loop {
             assert!(state.forced <= state.queue.len(), "the waiting are in the queue");
             let now = Instant::now();
@@ -239,6 +250,7 @@ impl Shared {
             if due && !state.queue.is_empty() {
                 state.forced = 0;
                 state.noted_at = None;
+                state.working_since = Some(now);
                 return Some(Work::Batch(std::mem::take(&mut state.queue)));
             }
             if state.closing {

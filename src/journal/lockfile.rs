@@ -5,11 +5,11 @@
 //! lie within one disk sector, so that no power loss leaves the promise half overwritten.
 
 use super::storage::StorageFile;
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::JournalId;
 use crate::protocol::Remark;
 use std::io;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The length of the first line.
 pub const PROMISE: usize = 64;
@@ -59,7 +59,7 @@ fn padded(text: &str, length: usize) -> Vec<u8> {
 /// # Errors
 /// The storage's.
 pub fn write_holder(file: &mut dyn StorageFile) -> io::Result<()> {
-    let since = humantime_serde::re::humantime::format_rfc3339_seconds(SystemTime::now());
+    let since = humantime_serde::re::humantime::format_rfc3339_seconds(clock::now());
     let text = format!("process {} on {} since {since}", std::process::id(), host());
     let line = padded(&text, LENGTH - PROMISE);
     assert_eq!(line.len(), LENGTH - PROMISE, "one sector holds promise and holder");
@@ -86,9 +86,7 @@ pub(crate) fn remark(reason: &str) -> Result<Remark> {
     if reason.is_empty() {
         return Err(Error::new(ErrorKind::Config, "what is done by hand needs a reason: it is kept in the journal"));
     }
-    // For people alone: a clock before 1970 may as well say 1970.
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Ok(Remark { at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX), host: host(), reason })
+    Ok(Remark { at_ms: clock::now_ms(), host: host(), reason })
 }
 
 /// This machine's name, for people.

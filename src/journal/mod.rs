@@ -126,6 +126,7 @@ mod sync {
     pub use std::time::Instant;
 }
 
+pub(crate) use committer::PATIENCE;
 pub(crate) use lockfile::{host, remark};
 
 pub use audit::Audit;

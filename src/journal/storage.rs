@@ -9,9 +9,11 @@
 //! first line, see [`LockFile`](super::lockfile).
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::torture::{self, DiskOperation};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The name of the lock file.
 pub const LOCK_NAME: &str = "lock";
@@ -118,7 +120,9 @@ fn knock(file: &File) -> io::Result<bool> {
 /// A directory of the file system.
 #[derive(Debug, Clone)]
 pub struct FileStorage {
-    directory: PathBuf,
+    directory: Arc<Path>,
+    /// Which directory it was when it was opened.
+    identity: Option<Identity>,
 }
 
 impl FileStorage {
@@ -140,7 +144,21 @@ impl FileStorage {
         // The program may change its working directory later.
         let directory = fs::canonicalize(directory).map_err(|error| wrong(format!(" cannot be found: {error}")))?;
         assert!(directory.is_absolute(), "a canonical path is absolute");
-        Ok(Self { directory })
+        let identity = identity(&directory).map_err(|error| wrong(format!(" cannot be found: {error}")))?;
+        Ok(Self { directory: directory.into(), identity })
+    }
+
+    /// The directory may have been moved, and another put in its place: nothing more is put into that one.
+    fn check(&self, operation: DiskOperation) -> io::Result<()> {
+        torture::disk(operation, &self.directory)?;
+        if identity(&self.directory)? == self.identity {
+            return Ok(());
+        }
+        Err(io::Error::other("another directory is in the place of the one that was opened"))
+    }
+
+    fn file(&self, file: File, length: Option<u64>) -> Box<dyn StorageFile> {
+        Box::new(RealFile { file, directory: Arc::clone(&self.directory), length, also_locked: None })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -153,15 +171,43 @@ impl FileStorage {
     fn lock_directory(&self) -> Option<Locked> {
         let directory = File::open(&self.directory).ok()?;
         match directory.try_lock() {
-            Ok(()) => Some(Locked::Held(Box::new(RealFile { file: directory, also_locked: None }))),
+            Ok(()) => Some(Locked::Held(self.file(directory, None))),
             Err(TryLockError::WouldBlock) => Some(Locked::Busy),
             Err(TryLockError::Error(_)) => None,
         }
     }
 }
 
+/// What tells a directory from another of its name.
+type Identity = (u64, u64);
+
+#[cfg(unix)]
+fn identity(directory: &Path) -> io::Result<Option<Identity>> {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(directory).map(|found| Some((found.dev(), found.ino())))
+}
+
+#[cfg(not(unix))]
+fn identity(_directory: &Path) -> io::Result<Option<Identity>> {
+    Ok(None)
+}
+
+/// How many names a file has.
+#[cfg(unix)]
+fn names(found: &fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::nlink(found)
+}
+
+#[cfg(not(unix))]
+fn names(_found: &fs::Metadata) -> u64 {
+    1
+}
+
 struct RealFile {
     file: File,
+    directory: Arc<Path>,
+    /// How long it was made, and stays.
+    length: Option<u64>,
     /// Another lock that lives as long.
     also_locked: Option<Box<dyn StorageFile>>,
 }
@@ -169,12 +215,33 @@ struct RealFile {
 impl StorageFile for RealFile {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         assert!(!bytes.is_empty(), "a write writes something");
-        write_all_at(&mut self.file, offset, bytes)
+        let failing = torture::disk(DiskOperation::Write, &self.directory);
+        let part = if failing.is_ok() { bytes } else { &bytes[..bytes.len() / 2] };
+        write_all_at(&mut self.file, offset, part)?;
+        failing
     }
 
     fn sync(&mut self) -> io::Result<()> {
+        torture::disk(DiskOperation::Sync, &self.directory)?;
         // The length and the blocks were synced at creation: data is all that can have changed.
-        self.file.sync_data()
+        self.file.sync_data()?;
+        self.is_as_it_was_made()
+    }
+}
+
+impl RealFile {
+    /// What is durable in a file that nobody can find any more, or that was cut, is lost all the same.
+    fn is_as_it_was_made(&self) -> io::Result<()> {
+        let Some(length) = self.length else { return Ok(()) };
+        let found = self.file.metadata()?;
+        if names(&found) == 0 {
+            return Err(io::Error::other("its file was deleted or replaced while it was in use"));
+        }
+        if found.len() != length {
+            let text = format!("its file has {} bytes, not the {length} that it was made with", found.len());
+            return Err(io::Error::other(text));
+        }
+        Ok(())
     }
 }
 
@@ -212,11 +279,13 @@ impl Storage for FileStorage {
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn Read>> {
+        torture::disk(DiskOperation::Read, &self.directory)?;
         Ok(Box::new(File::open(self.path(name))?))
     }
 
     fn create(&self, name: &str, length: u64) -> io::Result<Box<dyn StorageFile>> {
         static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+        self.check(DiskOperation::Create)?;
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(self.path(name))?;
         // Real zeros, not fallocate: writing to blocks that are merely reserved changes metadata, which every sync
         // of a decision would have to wait for.
@@ -227,27 +296,30 @@ impl Storage for FileStorage {
             left -= part;
         }
         file.sync_all()?;
-        Ok(Box::new(RealFile { file, also_locked: None }))
+        Ok(self.file(file, Some(length)))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         assert_ne!(from, to, "a rename changes the name");
+        self.check(DiskOperation::Rename)?;
         fs::rename(self.path(from), self.path(to))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         assert_ne!(name, LOCK_NAME, "the lock file is never removed: its lock would live on without it");
+        self.check(DiskOperation::Remove)?;
         fs::remove_file(self.path(name))
     }
 
     fn sync_directory(&self) -> io::Result<()> {
+        self.check(DiskOperation::SyncDirectory)?;
         if cfg!(unix) { File::open(&self.directory)?.sync_all() } else { Ok(()) }
     }
 
     fn create_directory(&self, name: &str) -> io::Result<Box<dyn Storage>> {
         let directory = self.path(name);
         fs::create_dir(&directory)?;
-        Ok(Box::new(Self { directory }))
+        Ok(Box::new(Self { identity: identity(&directory)?, directory: directory.into() }))
     }
 
     fn is_locked(&self) -> io::Result<bool> {
@@ -272,10 +344,11 @@ impl Storage for FileStorage {
         }
         match self.lock_directory() {
             Some(Locked::Busy) => Ok(Locked::Busy),
-            Some(Locked::Held(directory)) => {
-                Ok(Locked::Held(Box::new(RealFile { file, also_locked: Some(directory) })))
+            Some(Locked::Held(above)) => {
+                let directory = Arc::clone(&self.directory);
+                Ok(Locked::Held(Box::new(RealFile { file, directory, length: None, also_locked: Some(above) })))
             }
-            None => Ok(Locked::Held(Box::new(RealFile { file, also_locked: None }))),
+            None => Ok(Locked::Held(self.file(file, None))),
         }
     }
 }

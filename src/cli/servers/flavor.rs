@@ -61,6 +61,8 @@ pub struct Options {
     /// Files in the server's directory, by their names, written at each start: certificates, lists of who may connect.
     /// The server works in `data` below it.
     pub files: Vec<(String, String)>,
+    /// Variables of the server's environment.
+    pub environment: Vec<(String, String)>,
     /// A directory in which initialised data directories are kept for the next start; without one, each start
     /// initialises anew.
     pub cache: Option<PathBuf>,
@@ -78,6 +80,13 @@ impl Options {
     #[must_use]
     pub fn with_file(mut self, name: &str, text: impl Into<String>) -> Self {
         self.files.push((name.to_owned(), text.into()));
+        self
+    }
+
+    /// Adds a variable to its environment.
+    #[must_use]
+    pub fn with_environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 

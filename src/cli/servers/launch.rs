@@ -136,6 +136,9 @@ impl Server {
             Flavor::MariaDb | Flavor::MySql => mysql::serve(&self.installation, &self.directory),
         };
         self.write_settings()?;
+        let variables = lock(&self.state).options.environment.clone();
+        let environment = variables.into_iter().map(|(name, value)| OsString::from(format!("{name}={value}")));
+        let words: Vec<_> = [OsString::from("env")].into_iter().chain(environment).chain(words).collect();
         data::write(&self.directory.join("serve"), &script(&words), self.owner)?;
         let mut state = lock(&self.state);
         state.log_start = fs::metadata(self.directory.join("log")).map_or(0, |log| log.len());

@@ -10,13 +10,14 @@ use super::settings::{Expected, Settings};
 use super::sql::{self, Sql};
 use super::waiting::{Shown, is_forbidden, waiters};
 use super::wire::Wire;
+use crate::clock;
 use crate::error::{ErrorKind, Result};
 use crate::id::FORMAT_ID;
 use crate::participant::checkup::{self, OLD, message, unseen};
 use crate::participant::{Finding, Severity};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Reads the settings of a new session.
 struct Reading<'a>(&'a Connector);
@@ -274,9 +275,9 @@ impl Checkup<'_> {
     }
 
     async fn clock(&self, conn: &mut Conn) -> Result<Vec<Finding>> {
-        let before = SystemTime::now();
+        let before = clock::now();
         let seconds: Option<String> = self.ask("cannot ask for the time", conn.query_first(Sql::CLOCK)).await?;
-        let after = SystemTime::now();
+        let after = clock::now();
         Ok(vec![match seconds.and_then(|seconds| seconds.parse().ok()) {
             Some(seconds) => checkup::clocks(seconds, before, after),
             None => unseen("clock", "the server gave no time"),

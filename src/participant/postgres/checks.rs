@@ -6,11 +6,12 @@
 use super::error::{PgError, explain};
 use super::session::Connector;
 use super::sql::{Sql, milliseconds};
+use crate::clock;
 use crate::error::{ErrorKind, Result};
 use crate::participant::checkup::{self, OLD, message, too_short, unseen};
 use crate::participant::{Finding, Severity, Sighted};
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -408,9 +409,9 @@ impl Checkup<'_> {
     }
 
     async fn clock(&self, client: &Client) -> Result<Vec<Finding>> {
-        let before = SystemTime::now();
+        let before = clock::now();
         let row = self.ask("cannot ask for the time", client.query_typed_one(Sql::CLOCK, &[])).await?;
-        Ok(vec![checkup::clocks(row.get(0), before, SystemTime::now())])
+        Ok(vec![checkup::clocks(row.get(0), before, clock::now())])
     }
 }
 
