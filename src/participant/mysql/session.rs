@@ -15,7 +15,7 @@ use super::sql::{Question, Sql};
 use super::wire::{Failure, Wire, ask};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName, SessionName};
-use crate::participant::pool::{Slot, Slots};
+use crate::participant::pool::{self, Manner, Slot, Slots};
 use crate::participant::witness::wrong_lineage;
 use deadpool::managed::{Manager, Metrics, Object, RecycleError, RecycleResult};
 use mysql_async::prelude::Queryable;
@@ -269,7 +269,7 @@ impl Lease {
     /// Closes the session without disturbing what it does: a commit in progress is better finished than killed.
     pub(super) fn close(mut self) {
         if let Some(object) = self.0.take() {
-            Object::take(object).wire.map(Wire::sever);
+            see_out(object, Manner::Idle);
         }
     }
 }
@@ -279,20 +279,24 @@ impl Drop for Lease {
     /// not look at its socket.
     fn drop(&mut self) {
         let Some(object) = self.0.take() else { return };
-        let pool = Object::pool(&object);
-        let Session { wire, slot, .. } = Object::take(object);
-        let is_torn = wire.as_ref().is_none_or(Wire::is_broken);
-        wire.map(Wire::sever);
-        // Without a runtime the closed socket has to do: the server sees it when its statement ends.
-        let (true, Some(pool), Ok(runtime)) = (is_torn, pool, tokio::runtime::Handle::try_current()) else { return };
-        runtime.spawn(async move {
-            let Sessions { named, control, connector, .. } = pool.manager();
-            let name = SessionName { slot: slot.number, ..*named };
-            if let Err(error) = control.end_session(name).await {
-                tracing::debug!(participant = %connector.name, %error, "a session may still be at its last statement");
-            }
-            // Until here nobody else goes by its name.
-            drop(slot);
-        });
+        let is_torn = object.wire.as_ref().is_none_or(Wire::is_broken);
+        see_out(object, if is_torn { Manner::AtOnce } else { Manner::Idle });
     }
+}
+
+/// Closes a session, and sees to it that its server ends it: what the network has swallowed, its closing included, would
+/// keep its locks for as long as the server takes for alive who is gone.
+fn see_out(object: Object<Sessions>, manner: Manner) {
+    let pool = Object::pool(&object);
+    let Session { wire, slot, .. } = Object::take(object);
+    wire.map(Wire::sever);
+    // Without a runtime the closed socket has to do: the server sees it when its statement ends.
+    let (Some(pool), Ok(runtime)) = (pool, tokio::runtime::Handle::try_current()) else { return };
+    runtime.spawn(async move {
+        let Sessions { named, control, .. } = pool.manager();
+        let name = SessionName { slot: slot.number, ..*named };
+        pool::see_out(|| control.claimed().is_some(), || Box::pin(control.see_out(name, manner))).await;
+        // Until here nobody else goes by its name.
+        drop(slot);
+    });
 }
