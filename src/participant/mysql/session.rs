@@ -289,7 +289,9 @@ impl Drop for Lease {
 fn see_out(object: Object<Sessions>, manner: Manner) {
     let pool = Object::pool(&object);
     let Session { wire, slot, .. } = Object::take(object);
-    wire.map(Wire::sever);
+    if let Some(wire) = wire {
+        wire.sever();
+    }
     // Without a runtime the closed socket has to do: the server sees it when its statement ends.
     let (Some(pool), Ok(runtime)) = (pool, tokio::runtime::Handle::try_current()) else { return };
     runtime.spawn(async move {
