@@ -1,7 +1,7 @@
 //! What the pools of the databases have in common, and the registration that they serve.
 
 use super::witness::wrong_lineage;
-use super::{Claim, Registration};
+use super::{BoxFuture, Claim, Registration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, Lineage, ParticipantName};
 use deadpool::managed::{Manager, Object, Pool, PoolError};
@@ -35,6 +35,32 @@ where
         PoolError::Closed => Error::new(ErrorKind::Closed, "the participant is closed").at(name),
         other => Error::new(ErrorKind::Unavailable, "no session").at(name).because(other),
     })
+}
+
+/// How a session that was closed is seen out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// Whatever it is at.
+    AtOnce,
+    /// Once it is at nothing; what it is at is the end of its work.
+    Idle,
+}
+
+/// Sees a session out, again and again until the server has told that nothing of it is left, or the participant is closed.
+pub(super) async fn see_out<'a>(is_open: impl Fn() -> bool, attempt: impl Fn() -> BoxFuture<'a, Result<()>>) {
+    // Most have gone by then by themselves.
+    let mut pause = Duration::from_millis(50);
+    loop {
+        tokio::time::sleep(pause).await;
+        if !is_open() {
+            return;
+        }
+        match attempt().await {
+            Ok(()) => return,
+            Err(error) => tracing::debug!(error = %error.chain(), "a closed session may still be there"),
+        }
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
 }
 
 /// The slot numbers of a participant's sessions: bounded, and each free one is used as late as possible, so that a

@@ -68,7 +68,7 @@ fn headline(one: &Transaction) -> &'static str {
         _ if one.decision == History::Forgotten && one.exit == Exit::Clean => {
             "it was damaged, and a person has dealt with it"
         }
-        (_, Action::Resolve) if one.decision == Known::Forgotten => {
+        (_, Action::Resolve) if one.decision == History::Forgotten => {
             "it was damaged, a person has dealt with it, and a branch is prepared again"
         }
         (_, Action::Resolve) => "whether it was decided is lost: a person has to decide",
@@ -151,7 +151,7 @@ pub fn next(plan: &TransactionPlan, in_use: bool) -> String {
              TEXT --yes`"
         ),
         // Its record is closed: there is nothing to resolve any more, but a branch to be ended.
-        (Action::Resolve, _) if plan.history == Known::Forgotten => {
+        (Action::Resolve, _) if plan.history == History::Forgotten => {
             "now: end what is prepared the way that was taken when it was dealt with, by a statement above".to_owned()
         }
         (Action::Resolve, _) => format!(

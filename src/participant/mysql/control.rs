@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::id::{Incarnation, Lineage, SessionName};
 use crate::participant::Claim;
 use crate::participant::lease::Claimed;
+use crate::participant::pool::Manner;
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use std::sync::OnceLock;
@@ -114,7 +115,6 @@ impl AsyncPrepare<()> for GoingToWork<'_> {
         if control.lease(claim).go_to_work(wire.conn(), holder).await? {
             return Ok(());
         }
-        // Nobody has told: what is next takes it again.
         control.holding.lost(holder).await;
         Err(lost())
     }
@@ -206,12 +206,22 @@ impl Control {
                 dead.wire.sever();
             }
             let (wire, ()) = match claim {
-                Some(claim) => self.connector.connect(GoingToWork(self, claim)).await?,
+                Some(claim) => self.go_to_work(claim).await?,
                 None => self.connector.connect(SettingUp(self)).await?,
             };
             held.link = Some(Link { wire, claim });
         }
         Ok(held)
+    }
+
+    async fn go_to_work(&self, claim: Claim) -> Result<(Wire, ())> {
+        let made = self.connector.connect(GoingToWork(self, claim)).await;
+        if made.is_err() && self.holding.connection().is_none() {
+            // The server has forgotten the lease, in a restart say, and nobody has told before: once more, with another.
+            self.take_lease(claim).await?;
+            return self.connector.connect(GoingToWork(self, claim)).await;
+        }
+        made
     }
 
     /// Runs a statement that returns nothing.
@@ -261,6 +271,20 @@ impl Control {
             Ended::Gone => Ok(true),
             Ended::Lingers => Err(self.connector.unavailable(format!("session {session} was told to end and has not"))),
         }
+    }
+
+    /// Ends a session that was closed here, if it is still there.
+    pub(super) async fn see_out(&self, session: SessionName, manner: Manner) -> Result<()> {
+        let idle = manner == Manner::AtOnce
+            || self.row::<u64>("cannot see a session out", &Sql::idle(&session)).await?.is_some();
+        if idle {
+            self.end_session(session).await?;
+        }
+        if self.claimed.get().is_none() {
+            // Closed meanwhile, and this has opened a connection.
+            self.close().await;
+        }
+        Ok(())
     }
 
     /// Ends the sessions that a query lists by incarnation, slot and connection, and waits until the query lists none.

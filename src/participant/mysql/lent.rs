@@ -14,7 +14,7 @@ use mysql_async::{BinaryProtocol, Conn, Params, QueryResult, ResultSetStream, St
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
 /// A branch's [handle](crate::participant::Branch::handle): the way to its session until the branch ends.
 pub struct Lent {
@@ -24,8 +24,8 @@ pub struct Lent {
     taken: AtomicBool,
     /// The branch is ending: no more calls.
     ended: AtomicBool,
-    /// The branch is gone: whoever holds its session closes it.
-    abandoned: AtomicBool,
+    /// The branch is gone: whoever holds its session closes it, and waits for no answer on it any more.
+    abandoned: watch::Sender<bool>,
 }
 
 /// A session at work.
@@ -39,8 +39,8 @@ impl Lent {
     pub(super) fn new(lease: Lease) -> Arc<Self> {
         let place = lease.place();
         let desk = Arc::new(Mutex::new(Some(Work { lease: Some(lease), notes: Notes::default() })));
-        let no = || AtomicBool::new(false);
-        Arc::new(Self { desk, place, taken: no(), ended: no(), abandoned: no() })
+        let (taken, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { desk, place, taken, ended, abandoned: watch::Sender::new(false) })
     }
 
     /// Takes the session away from the application, waiting until it is let go of.
@@ -55,12 +55,18 @@ impl Lent {
     /// told to end the session, with its locks, and its place in the pool is free.
     pub(super) fn close(&self) {
         self.ended.store(true, Ordering::SeqCst);
-        self.abandoned.store(true, Ordering::SeqCst);
+        self.abandoned.send_replace(true);
         match self.desk.try_lock() {
             Ok(mut desk) => drop(desk.take()),
             Err(_) if self.taken.load(Ordering::SeqCst) => {}
             Err(_) => self.place.give_up(),
         }
+    }
+
+    /// Waits until the branch is gone.
+    async fn is_gone(&self) {
+        // It ends with an error only when the sender is gone, which is this.
+        let _ = self.abandoned.subscribe().wait_for(|gone| *gone).await;
     }
 }
 
@@ -96,7 +102,7 @@ impl MysqlBranch<'_> {
 
     /// The branch went while this was lent: nobody else closes its session.
     fn close_if_abandoned(&mut self) {
-        if self.lent.abandoned.load(Ordering::SeqCst) {
+        if *self.lent.abandoned.borrow() {
             drop(self.desk.take());
         }
     }
@@ -133,14 +139,22 @@ fn unusable(kind: ErrorKind, message: &str) -> MyError {
 /// What the driver's trait returns.
 type Answer<'a, T> = BoxFuture<'a, Result<T, MyError>>;
 
-/// Runs one whole call of the driver.
+/// Runs one whole call of the driver, as long as the branch is there: at its deadline the network may have swallowed the
+/// answer, and the end of the session with it.
 macro_rules! watched {
     ($self:ident, $call:expr, |$conn:ident| $run:expr) => {{
-        let call = $call;
-        async move {
+        let (call, lent) = ($call, $self.lent.clone());
+        let whole = async move {
             let ($conn, notes) = $self.enter(&call).await?;
             let answer = $run.await;
             notes.leave(call, answer)
+        };
+        async move {
+            tokio::select! {
+                biased;
+                answer = whole => answer,
+                () = lent.is_gone() => Err(unusable(ErrorKind::Closed, "the branch has ended")),
+            }
         }
         .boxed()
     }};
@@ -149,12 +163,19 @@ macro_rules! watched {
 /// The same for a call whose answer the application goes on reading.
 macro_rules! watched_open {
     ($self:ident, $call:expr, |$conn:ident| $run:expr) => {{
-        let call = $call;
-        async move {
+        let (call, lent) = ($call, $self.lent.clone());
+        let whole = async move {
             let ($conn, notes) = $self.enter(&call).await?;
             notes.leaves_rest();
             let answer = $run.await;
             notes.leave(call, answer)
+        };
+        async move {
+            tokio::select! {
+                biased;
+                answer = whole => answer,
+                () = lent.is_gone() => Err(unusable(ErrorKind::Closed, "the branch has ended")),
+            }
         }
         .boxed()
     }};

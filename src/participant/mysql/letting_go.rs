@@ -87,7 +87,8 @@ impl Control {
         sessions: &BTreeSet<SessionName>,
         staying: &Staying,
     ) -> Result<(), MyError> {
-        let until = Instant::now() + AWAIT_END;
+        // What is asked for behind it has to fit into the same time limit.
+        let until = Instant::now() + AWAIT_END.min(self.limit() / 4);
         let mut unknown: BTreeSet<_> = sessions.iter().copied().filter(|one| self.may_hold(*one)).collect();
         let mut free = BTreeSet::new();
         while !unknown.is_empty() {

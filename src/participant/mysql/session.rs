@@ -17,7 +17,7 @@ use super::{ssl, url};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName, SessionName};
 use crate::participant::access::Access;
-use crate::participant::pool::{Slot, Slots};
+use crate::participant::pool::{self, Manner, Slot, Slots};
 use crate::participant::witness::wrong_lineage;
 use deadpool::managed::{Manager, Metrics, Object, RecycleError, RecycleResult};
 use mysql_async::prelude::Queryable;
@@ -250,25 +250,9 @@ impl Place {
     /// Gives up the session of somebody who may never let go of it: it is ended from outside, and the pool is whole.
     pub(super) fn give_up(&self) {
         if let Some(object) = self.take() {
-            end(object);
+            see_out(object, Manner::AtOnce);
         }
     }
-}
-
-/// Ends a session from outside. Until then nobody else goes by its name.
-fn end(object: Object<Sessions>) {
-    let pool = Object::pool(&object);
-    let slot = Object::take(object).slot;
-    // Without a runtime the closed socket has to do: the server sees it when its statement ends.
-    let (Some(pool), Ok(runtime)) = (pool, tokio::runtime::Handle::try_current()) else { return };
-    runtime.spawn(async move {
-        let Sessions { named, control, connector, .. } = pool.manager();
-        let name = SessionName { slot: slot.number, ..*named };
-        if let Err(error) = control.end_session(name).await {
-            tracing::debug!(participant = %connector.name, %error, "a session may still be at its last statement");
-        }
-        drop(slot);
-    });
 }
 
 /// A session in use. Dropped, it is closed; only [`release`](Self::release) gives it back.
@@ -334,7 +318,9 @@ impl Lease {
         if let Some(wire) = self.wire.take() {
             wire.sever();
         }
-        drop(self.place.take().map(Object::take));
+        if let Some(object) = self.place.take() {
+            see_out(object, Manner::Idle);
+        }
     }
 }
 
@@ -345,9 +331,27 @@ impl Drop for Lease {
         let Some(wire) = self.wire.take() else { return };
         let is_torn = wire.is_broken();
         wire.sever();
-        match self.place.take() {
-            Some(object) if is_torn => end(object),
-            object => drop(object.map(Object::take)),
+        if let Some(object) = self.place.take() {
+            see_out(object, if is_torn { Manner::AtOnce } else { Manner::Idle });
         }
     }
+}
+
+/// Closes a session, and sees to it that its server ends it: what the network has swallowed, its closing included, would
+/// keep its locks for as long as the server takes for alive who is gone.
+fn see_out(object: Object<Sessions>, manner: Manner) {
+    let pool = Object::pool(&object);
+    let Session { wire, slot, .. } = Object::take(object);
+    if let Some(wire) = wire {
+        wire.sever();
+    }
+    // Without a runtime the closed socket has to do: the server sees it when its statement ends.
+    let (Some(pool), Ok(runtime)) = (pool, tokio::runtime::Handle::try_current()) else { return };
+    runtime.spawn(async move {
+        let Sessions { named, control, .. } = pool.manager();
+        let name = SessionName { slot: slot.number, ..*named };
+        pool::see_out(|| control.claimed().is_some(), || Box::pin(control.see_out(name, manner))).await;
+        // Until here nobody else goes by its name.
+        drop(slot);
+    });
 }

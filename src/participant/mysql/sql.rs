@@ -230,6 +230,13 @@ impl Sql {
         format!("SELECT IS_USED_LOCK('{session}')")
     }
 
+    /// The connection that goes by a name, if it is at nothing: what an account's own sessions are at it may always see.
+    pub(super) fn idle(session: &SessionName) -> String {
+        format!(
+            "SELECT ID FROM information_schema.PROCESSLIST WHERE ID = IS_USED_LOCK('{session}') AND COMMAND = 'Sleep'"
+        )
+    }
+
     /// The connections that go by these names, one a column.
     pub(super) fn session_holders<'a>(sessions: impl Iterator<Item = &'a SessionName>) -> String {
         let holders: Vec<_> = sessions.map(|session| format!("IS_USED_LOCK('{session}')")).collect();

@@ -7,13 +7,15 @@ use super::lease::{Lease, give_up};
 use super::session::{Connector, Link};
 use super::sql::Sql;
 use crate::error::Result;
-use crate::id::Lineage;
+use crate::id::{Lineage, SessionName};
 use crate::participant::Claim;
 use crate::participant::lease::{Claimed, Duty, UNCLAIMED, connection_name};
+use crate::participant::pool::Manner;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 
 /// A connection, and the claim that it works under.
 struct Work {
@@ -124,7 +126,7 @@ impl Control {
             }
             let work = match place.take() {
                 Some(work) if work.claim == claim && !work.link.client.is_closed() => work,
-                _ => Work { link: self.connect(claim).await?, claim },
+                _ => Work { link: self.go_to_work(claim).await?, claim },
             };
             let result = operation(work.link.client.clone()).await;
             if result.as_ref().err().is_none_or(is_refusal) {
@@ -133,6 +135,16 @@ impl Control {
             result.map_err(|error| explain(self.connector.name, doing, error))
         };
         self.within(doing, work).await
+    }
+
+    async fn go_to_work(&self, claim: Option<Claim>) -> Result<Link> {
+        let made = self.connect(claim).await;
+        if let (Err(_), Some(claim), None) = (&made, claim, self.holding.process()) {
+            // The server has forgotten the lease, in a restart say, and nobody has told before: once more, with another.
+            self.take(claim).await?;
+            return self.connect(Some(claim)).await;
+        }
+        made
     }
 
     /// A connection to work on, under the lease where one is claimed.
@@ -144,7 +156,6 @@ impl Control {
         if self.lease(claim).go_to_work(&link.client, holder).await? {
             return Ok(link);
         }
-        // Nobody has told: what is next takes it again.
         self.holding.lost(holder).await;
         Err(lost())
     }
@@ -159,6 +170,29 @@ impl Control {
             self.connector.check_lineage(&link.client, *expected).await?;
         }
         Ok(link)
+    }
+
+    /// Ends a session that was closed here, if it is still there.
+    pub(super) async fn see_out(&self, session: SessionName, manner: Manner) -> Result<()> {
+        let statement = match manner {
+            Manner::AtOnce => Sql::END_SESSION.to_owned(),
+            Manner::Idle => Sql::end_idle_session(),
+        };
+        let wait = i64::try_from((self.limit / 2).as_millis()).unwrap_or(i64::MAX);
+        let name = session.to_string();
+        let run = |client: Arc<Client>| async move {
+            let rows = client.query_typed(&statement, &[(&name, Type::TEXT), (&wait, Type::INT8)]).await?;
+            rows.iter().map(|row| row.try_get(0)).collect()
+        };
+        let ended: Vec<bool> = self.run("cannot see a session out", run).await?;
+        if self.claimed.get().is_none() {
+            // Closed meanwhile, and this has opened a connection.
+            self.close().await;
+        }
+        match ended.iter().all(|ended| *ended) {
+            true => Ok(()),
+            false => Err(self.connector.unavailable(format!("session {session} was told to end and has not"))),
+        }
     }
 
     /// Closes the connections; a later call opens another, and claims nothing. What they hold is given up by word: a server

@@ -10,7 +10,7 @@ use crate::id::{Incarnation, ParticipantName};
 use crate::participant::Claim;
 use crate::participant::lease::{Duty, Holder, connection_name, incarnation_of, key};
 use crate::torture::{self, Safeguard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -23,7 +23,7 @@ pub(super) struct Lease<'a> {
     pub(super) name: ParticipantName,
     pub(super) claim: Claim,
     pub(super) sql: &'a Sql,
-    /// How long an earlier session is given to end.
+    /// How long an earlier session is given to end, or another program's to be gone.
     pub(super) wait: Duration,
     /// How long the server may take to notice that a holder is gone.
     pub(super) silence: Duration,
@@ -75,7 +75,7 @@ impl Lease<'_> {
     /// Takes a lock for this session, from an earlier session of the same incarnation if need be.
     async fn lock(&self, client: &Client, duty: Duty) -> Result<()> {
         let failed = |error| self.failed(error);
-        let mut rival = None;
+        let (mut rival, until) = (None, Instant::now() + self.wait);
         for _ in 0..ATTEMPTS {
             if self.try_lock(client, duty).await.map_err(failed)? {
                 return Ok(());
@@ -90,6 +90,10 @@ impl Lease<'_> {
                 return Ok(());
             } else {
                 rival = Some(holder);
+                // To say who it is takes time, too.
+                if Instant::now() >= until {
+                    break;
+                }
             }
         }
         let Some(rival) = rival else {
@@ -102,7 +106,7 @@ impl Lease<'_> {
     /// Waits until no other program's resolver is at work. None begins, as long as this session has the lease.
     async fn await_others(&self, client: &Client) -> Result<()> {
         let failed = |error| self.failed(error);
-        let mut rival = None;
+        let (mut rival, until) = (None, Instant::now() + self.wait);
         for _ in 0..ATTEMPTS {
             let Some(worker) = self.holder(client, Duty::Work).await.map_err(failed)? else { return Ok(()) };
             let ours = connection_name(Duty::Work, self.name, &self.claim);
@@ -114,6 +118,9 @@ impl Lease<'_> {
                 return client.query_typed(&unlock, &[]).await.map(drop).map_err(failed);
             }
             rival = Some(worker);
+            if Instant::now() >= until {
+                break;
+            }
         }
         match rival {
             Some(rival) => Err(self.refuse(client, rival).await),

@@ -70,7 +70,7 @@ use tokio_postgres::types::{ToSql, Type};
 /// A PostgreSQL database that takes part.
 pub struct Postgres {
     connector: Connector,
-    control: Control,
+    control: Arc<Control>,
     sql: Arc<Sql>,
     pool_size: usize,
     expected: Expected,
@@ -95,7 +95,7 @@ impl Postgres {
         let connector = Connector { name, config: driver, access, timeout: pool.connect_timeout, sql: sql.clone() };
         let pool_size = config.pool_size.unwrap_or(pool.size);
         Ok(Self {
-            control: Control::new(connector.clone(), recovery.statement_timeout, silence(recovery)),
+            control: Arc::new(Control::new(connector.clone(), recovery.statement_timeout, silence(recovery))),
             connector,
             sql,
             pool_size,
@@ -148,6 +148,7 @@ impl Postgres {
             named: SessionName { incarnation, participant, slot: 0 },
             lineage,
             slots: Slots::new(self.pool_size),
+            control: self.control.clone(),
         };
         self.registered.keep(self.name(), registration, lineage, sessions, self.pool_size)?;
         self.control.expect(lineage);

@@ -5,6 +5,7 @@
 //! once, with what was queued and not yet sent. A server that is busy with a statement does not look at its socket:
 //! it is told by a cancel request.
 
+use super::control::Control;
 use super::error::{PgError, explain};
 use super::sql::{self, Sql};
 use super::transport::Transport;
@@ -12,7 +13,7 @@ use super::url;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName, SessionName};
 use crate::participant::access::Access;
-use crate::participant::pool::{Slot, Slots};
+use crate::participant::pool::{self, Manner, Slot, Slots};
 use crate::participant::witness::wrong_lineage;
 use deadpool::managed::{Manager, Metrics, Object, RecycleError, RecycleResult};
 use futures_util::future::join;
@@ -135,6 +136,8 @@ pub(super) struct Sessions {
     pub(super) named: SessionName,
     pub(super) lineage: Lineage,
     pub(super) slots: Arc<Slots>,
+    /// For seeing a session out.
+    pub(super) control: Arc<Control>,
 }
 
 impl Manager for Sessions {
@@ -142,8 +145,11 @@ impl Manager for Sessions {
     type Error = Error;
 
     async fn create(&self) -> Result<Session> {
-        let none = || self.connector.unavailable("every session slot is in use or still closing");
-        let slot = self.slots.take().ok_or_else(none)?;
+        // A session that is being seen out has its slot until it is gone.
+        let slot = match self.slots.take() {
+            Some(slot) => slot,
+            None => self.slots.wait().await,
+        };
         let name = SessionName { slot: slot.number, ..self.named };
         let link = self.connector.connect(&name.to_string()).await?;
         let checking = self.connector.check_lineage(&link.client, self.lineage);
@@ -217,7 +223,7 @@ impl Lease {
     /// Closes the session without disturbing what it does: a commit in progress is better finished than cancelled.
     pub(super) fn close(mut self) {
         if let Some(object) = self.0.take() {
-            drop(Object::take(object));
+            see_out(object, Manner::Idle);
         }
     }
 }
@@ -225,18 +231,31 @@ impl Lease {
 impl Drop for Lease {
     /// Closes the session and cancels what it may be doing.
     fn drop(&mut self) {
-        let Some(object) = self.0.take() else { return };
-        let Session { link, slot, .. } = Object::take(object);
-        let reach = link.reach();
-        drop(link);
-        // Without a runtime the closed socket has to do: the server sees it when its statement ends.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                cancel(reach).await;
-                drop(slot);
-            });
+        if let Some(object) = self.0.take() {
+            see_out(object, Manner::AtOnce);
         }
     }
+}
+
+/// Closes a session, and sees to it that its server ends it: what the network has swallowed, its closing included, would
+/// keep its locks for as long as the server takes for alive who is gone.
+fn see_out(object: Object<Sessions>, manner: Manner) {
+    let pool = Object::pool(&object);
+    let Session { link, slot, .. } = Object::take(object);
+    let reach = link.reach();
+    drop(link);
+    // Without a runtime the closed socket has to do: the server sees it when its statement ends.
+    let (Some(pool), Ok(runtime)) = (pool, tokio::runtime::Handle::try_current()) else { return };
+    runtime.spawn(async move {
+        if manner == Manner::AtOnce {
+            cancel(reach).await;
+        }
+        let Sessions { named, control, .. } = pool.manager();
+        let name = SessionName { slot: slot.number, ..*named };
+        pool::see_out(|| control.claimed().is_some(), || Box::pin(control.see_out(name, manner))).await;
+        // Until here nobody else goes by its name.
+        drop(slot);
+    });
 }
 
 async fn cancel((token, transport): (CancelToken, Transport)) {

@@ -254,6 +254,11 @@ impl Sql {
     pub(super) const END_SESSION: &str = "SELECT pg_catalog.pg_terminate_backend(pid, $2) FROM pg_catalog.pg_stat_activity \
          WHERE application_name = $1 AND datname = pg_catalog.current_database() AND pid <> pg_catalog.pg_backend_pid()";
 
+    /// The same of those that are at nothing.
+    pub(super) fn end_idle_session() -> String {
+        format!("{} AND state <> 'active'", Self::END_SESSION)
+    }
+
     /// The sessions of an incarnation of those in `$1`, by a name that is theirs as a whole: a name that merely begins
     /// so is somebody else's.
     fn named(participant: u16) -> String {
