@@ -206,7 +206,11 @@ impl Control {
                 dead.wire.sever();
             }
             let (wire, ()) = match claim {
-                Some(claim) => self.connector.connect(GoingToWork(self, claim)).await?,
+                Some(claim) => {
+                    // What has ended this connection may have ended the lease's, and nobody has told.
+                    self.take_lease(claim).await?;
+                    self.connector.connect(GoingToWork(self, claim)).await?
+                }
                 None => self.connector.connect(SettingUp(self)).await?,
             };
             held.link = Some(Link { wire, claim });

@@ -138,6 +138,8 @@ impl Control {
     /// A connection to work on, under the lease where one is claimed.
     async fn connect(&self, claim: Option<Claim>) -> Result<Link> {
         let Some(claim) = claim else { return self.session(UNCLAIMED).await };
+        // What has ended the connection before this one may have ended the lease's, and nobody has told.
+        self.take(claim).await?;
         let link = self.session(&connection_name(Duty::Work, self.connector.name, &claim)).await?;
         let lost = || self.connector.unavailable("the lease is not held any more");
         let holder = self.holding.process().ok_or_else(lost)?;
