@@ -14,10 +14,13 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 /// Every kind of fault that tests count, in words for the page. Each has to be on it: `scripts/torture NAME..` puts it there.
-pub const KINDS: &[&str] = &[SOAK];
+pub const KINDS: &[&str] = &[SOAK, SAFEGUARDS];
 
 /// What the soak counts.
 pub const SOAK: &str = "everything at once, at random (a case is a transaction)";
+
+/// What the tests of safeguards count.
+pub const SAFEGUARDS: &str = "a safeguard is switched off, and the tests notice";
 
 /// Whether every case is to be tried.
 pub fn is_full() -> bool {

@@ -15,7 +15,7 @@ use futures_util::stream::{self, StreamExt};
 use handfast::torture::Safeguard;
 use integration_tests::each_server;
 use integration_tests::servers::Flavor::{self, MariaDb, MySql, Postgres};
-use integration_tests::torture::Tally;
+use integration_tests::torture::{SAFEGUARDS, Tally};
 use stage::Violation;
 use std::path::Path;
 
@@ -84,7 +84,7 @@ const AT_ONCE: usize = 4;
 
 each_server! {
     async fn each_safeguard_is_missed(flavor) {
-        let tally = Tally::new("a safeguard is switched off, and the tests notice", flavor.product());
+        let tally = Tally::new(SAFEGUARDS, flavor.product());
         let cases = CASES.iter().filter(|case| case.on.contains(&flavor));
         let played = cases.flat_map(|case| case.ways().into_iter().map(move |way| (case, way)));
         let played = played.map(|(case, (off, holds))| async move {
