@@ -56,6 +56,11 @@ each_pair! {
                 for side in sides {
                     kill_idle(side).await;
                 }
+                // The lease's connection was among them: what is prepared before it is held again is to be run again.
+                let again = bridge.transaction(async |tx| {
+                    tokio::try_join!(insert_at(tx, LEDGER, key + 40), insert_at(tx, ORDERS, key + 40)).map(drop)
+                });
+                again.await.unwrap_or_else(|error| panic!("{}", error.chain()));
                 // Every one of them finds a dead session first, and no work is lost by it.
                 let all = futures_util::future::try_join_all((0..POOL).map(|_| async {
                     let tx = bridge.begin().await?;
