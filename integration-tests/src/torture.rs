@@ -14,7 +14,17 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 /// Every kind of fault that tests count, in words for the page. Each has to be on it: `scripts/torture NAME..` puts it there.
-pub const KINDS: &[&str] = &[SOAK];
+pub const KINDS: &[&str] = &[
+    SOAK,
+    "a server is killed",
+    "application and server are killed",
+    "both servers are killed",
+    "recovery is killed",
+    "recovery panics",
+    "the application is killed",
+    "the task that commits panics",
+    "upkeep panics",
+];
 
 /// What the soak counts.
 pub const SOAK: &str = "everything at once, at random (a case is a transaction)";
