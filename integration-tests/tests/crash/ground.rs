@@ -5,8 +5,8 @@ use crate::trial::{Seen, Trial};
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use integration_tests::application::Application;
-use integration_tests::servers::{self, ConfigBuilder, Flavor, installation};
-use integration_tests::torture::Tally;
+use integration_tests::servers::{self, ConfigBuilder, Flavor};
+use integration_tests::torture::{Tally, pair};
 use integration_tests::world::{Home, LEDGER, ORDERS, Side};
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
@@ -71,23 +71,12 @@ impl Ground {
         Self { ledger, orders, next: AtomicI32::new(1) }
     }
 
-    /// The servers as people call them.
-    pub fn servers(&self) -> String {
-        let called = |flavor: Flavor| {
-            let version = installation(flavor).version().to_owned();
-            let numbers = if flavor == Flavor::Postgres { 1 } else { 2 };
-            let version: Vec<&str> = version.split('.').take(numbers).collect();
-            format!("{} {}", flavor.product(), version.join("."))
-        };
-        format!("{} + {}", called(self.ledger.flavor()), called(self.orders.flavor()))
-    }
-
     pub fn sides(&self) -> [&Side; 2] {
         [&self.ledger, &self.orders]
     }
 
     pub fn tally(&self, kind: &'static str) -> Tally {
-        Tally::new(kind, self.servers())
+        Tally::new(kind, pair(self.orders.flavor()))
     }
 
     /// A new application's.

@@ -75,8 +75,9 @@ async fn begins_anew(ground: &Ground, point: &str, side: &str) -> Trial {
     let place = Place { point: point.parse().expect("a point"), side: side.to_owned() };
     let (opening, _) = reach::of_script(ground, trial.script).await;
     let first = opening.get(&place).map_or(1, |times| times + 1);
+    // Whom the one stops, the other does not count.
     let [panics, again] =
-        [(first, "panic"), (first + 1, "freeze")].map(|(nth, action)| Stop { place: place.clone(), nth }.armed(action));
+        [(first, "panic"), (first, "freeze")].map(|(nth, action)| Stop { place: place.clone(), nth }.armed(action));
     let mut application = ground.start(&trial.life);
     application.tell(&format!("{panics}{again}{}", trial.script.told(trial.life.first_key))).await;
     let times = || application.lines().iter().filter(|line| line.starts_with("reached")).count();
