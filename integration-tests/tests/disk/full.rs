@@ -64,10 +64,10 @@ impl Small {
     fn start(&mut self, world: &World, name: &str, first: i32, limit: u32) -> PathBuf {
         let (config, output) = (self.directory.path().join("handfast.toml"), self.directory.path().join(name));
         world.builder_at(&self.disk(), PATIENT).write(&config);
-        let program = env!("CARGO_BIN_EXE_application");
+        let program = env!("CARGO_BIN_EXE_test-application");
         // Its input ends, and with it the application, when the shell is gone.
         self.tell(&format!(
-            "tail -f --pid=$$ /dev/null | {program} {} {first} 4 {limit} > {} 2>&1 & app=$!",
+            "{{ printf 'open\\nload {first} 4 {limit}\\n'; tail -f --pid=$$ /dev/null; }} | {program} {} > {} 2>&1 & app=$!",
             config.display(),
             output.display()
         ));
@@ -109,7 +109,7 @@ async fn fill(world: &World, small: &mut Small) -> Result<(), String> {
     let all = || lines(&output).join("\n");
     eventually_or("it commits", async || said("Committed"), all).await;
     small.run(&format!("cat /dev/zero > {}/filler 2>/dev/null", small.disk().display())).await;
-    let refused = || lines(&output).iter().any(|line| line.starts_with("failed") && line.contains("no space"));
+    let refused = || lines(&output).iter().any(|line| line.starts_with("refused") && line.contains("no space"));
     while !refused() {
         let many = lines(&output).len();
         eventually_or("it goes on or begins are refused", async || refused() || lines(&output).len() > many, all).await;

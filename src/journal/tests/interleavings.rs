@@ -6,6 +6,7 @@
 //! printed and can be replayed (`shuttle::replay`).
 
 #[allow(dead_code)]
+#[expect(clippy::duplicate_mod, reason = "the same source on other threads is the point")]
 #[path = "../committer.rs"]
 mod committer;
 mod slow;

@@ -69,6 +69,9 @@ fn read(queue: &UnboundedSender<String>, runtime: &tokio::runtime::Handle) {
             _ => drop(queue.send(line)),
         }
     }
+    // Whoever told it is gone, perhaps by a kill, and may have left it frozen.
+    std::thread::sleep(2 * SERVERS_PATIENCE);
+    std::process::exit(1);
 }
 
 /// One line in one write, so that none is half there when this is killed.
