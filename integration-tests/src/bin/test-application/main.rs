@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     let (queue, told) = unbounded_channel();
     let handle = runtime.handle().clone();
     // Not a task: a stop may hold one of the runtime's threads, and whatever waits behind it there.
-    std::thread::spawn(move || read(&queue, &handle));
+    std::thread::spawn(move || read(queue, &handle));
     let (bridge, begun, ending, known) = (None, None, JoinSet::new(), BTreeMap::new());
     let program = Program { config, bridge, begun, ending, known };
     match runtime.block_on(program.run(told)) {
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
 }
 
 /// What is about stops is done at once, the rest when its turn comes.
-fn read(queue: &UnboundedSender<String>, runtime: &tokio::runtime::Handle) {
+fn read(queue: UnboundedSender<String>, runtime: &tokio::runtime::Handle) {
     for line in std::io::stdin().lines() {
         let line = line.expect("standard input can be read");
         match line.split_once(' ') {
@@ -69,6 +69,7 @@ fn read(queue: &UnboundedSender<String>, runtime: &tokio::runtime::Handle) {
             _ => drop(queue.send(line)),
         }
     }
+    drop(queue);
     // Whoever told it is gone, perhaps by a kill, and may have left it frozen.
     std::thread::sleep(2 * SERVERS_PATIENCE);
     std::process::exit(1);
