@@ -239,11 +239,11 @@ impl Bridge {
         self.engine.live.refuse_new();
         self.engine.live.idle().await;
         let tasks = std::mem::take(&mut *self.background.0.lock().unwrap_or_else(PoisonError::into_inner));
-        for task in tasks {
-            task.abort();
-            // Aborted between two statements or within one: both are what recovery is for.
-            let _ = task.await;
-        }
+        // All of them before the first is waited for: should this be dropped meanwhile, none goes on for ever, and holds the
+        // leases.
+        tasks.iter().for_each(JoinHandle::abort);
+        // Aborted between two statements or within one: both are what recovery is for.
+        join_all(tasks).await;
         if self.status().in_doubt > 0 || !self.engine.live.left().is_empty() {
             let resolver = Resolver::live(self.engine.clone());
             // What it does not settle in time is the next opening's.

@@ -104,7 +104,11 @@ async fn insert_all(bridge: Bridge, next: Arc<AtomicI32>, end: i32) {
                 commit(key, tx).await;
             }
             Err(error) if error.kind() == ErrorKind::Closed => return,
-            Err(error) => say(&format!("refused {key} {}", error.chain().replace('\n', " "))),
+            Err(error) => {
+                say(&format!("refused {key} {}", error.chain().replace('\n', " ")));
+                // Not at once again: the keys would be used up in no time.
+                tokio::time::sleep(super::GLANCE).await;
+            }
         }
     }
 }
