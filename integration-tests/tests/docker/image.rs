@@ -29,7 +29,8 @@ fn it_is_built_in_one_stage_and_runs_in_another() {
     let release =
         build.strip_prefix(&oldest).unwrap_or_else(|| panic!("{build} is not {oldest}")).replace(" AS build", "");
     assert_eq!(*run, format!("debian:{release}-slim"), "one release of Debian: one libc");
-    assert_eq!(all("COPY"), [". .", "--from=build /out /"]);
+    let roots = "--from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/";
+    assert_eq!(all("COPY"), [". .", "--from=build /out /", roots]);
     let build = all("RUN").concat();
     for word in ["--locked", "--release", "--package handfast", "--bin handfast", "--features cli"] {
         assert!(build.contains(word), "{word} in {build}");

@@ -82,7 +82,7 @@ impl Postgres {
     /// A participant by its configuration. Nothing is connected to yet.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] when the URL is not one, contradicts the other keys, or a file that they name cannot be read.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) when the URL is not one, contradicts the other keys, or a file that they name cannot be read.
     pub fn new(
         name: ParticipantName,
         config: &ParticipantConfig,
