@@ -154,7 +154,9 @@ each_pair! {
                 world.is_on_both(key + 1).await;
             }
         }
-        assert_eq!((bridge.status().damaged, bridge.status().in_doubt), (0, 0));
+        // As of the last pass: the next one has it.
+        eventually("nothing is in doubt", async || bridge.status().in_doubt == 0).await;
+        assert_eq!(bridge.status().damaged, 0);
         bridge.close().await.unwrap();
     }
 

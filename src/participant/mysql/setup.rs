@@ -19,6 +19,9 @@ pub(super) struct Setup<'a> {
     pub(super) expected: &'a Expected,
 }
 
+/// How often creating the tables is tried while others do so.
+const ATTEMPTS: u32 = 5;
+
 impl Setup<'_> {
     fn lacks(&self, message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Setup, message).at(self.name)
@@ -110,8 +113,21 @@ impl Setup<'_> {
         self.init().await
     }
 
-    /// Creates what is missing; two that do it at once get the same lineage.
+    /// Creates what is missing; two that do it at once get the same lineage. They may be in each other's way, and the server
+    /// then ends one of them by a deadlock: it goes on when the other has.
     async fn init(&self) -> Result<Lineage> {
+        for _ in 1..ATTEMPTS {
+            match self.try_init().await {
+                Err(error) if error.kind() == ErrorKind::Retry => {
+                    tracing::debug!(error = %error.chain(), "the tables are created by somebody else, too");
+                }
+                done => return done,
+            }
+        }
+        self.try_init().await
+    }
+
+    async fn try_init(&self) -> Result<Lineage> {
         if let Some(lineage) = self.lineage().await? {
             return Ok(lineage);
         }
