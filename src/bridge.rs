@@ -9,7 +9,7 @@ mod tests;
 
 use crate::config::Config;
 use crate::engine::{Engine, Refusal, jittered, told};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::TransactionId;
 use crate::participant::{self, BoxFuture, Participant};
 use crate::protocol::Outcome;
@@ -201,7 +201,8 @@ impl Bridge {
     /// `tokio::time::timeout`.
     ///
     /// # Errors
-    /// As [`outcome`](Self::outcome).
+    /// As [`outcome`](Self::outcome). [`ErrorKind::Closed`] after [`close`](Self::close), of what is not over by then: the
+    /// next opening settles it.
     ///
     /// # Cancel safety
     /// May be dropped at any point.
@@ -211,10 +212,16 @@ impl Bridge {
         let news = if engine.id(id.sequence) == id { engine.live.changed() } else { &engine.passed };
         loop {
             let next = told(news);
+            // Before the question: what was settled by the last pass is answered.
+            let is_closed = engine.is_closed();
             let outcome = self.outcome(id).await?;
             let is_open = || engine.journal.image(|image| image.open_decision(id).is_some());
             if outcome != Outcome::InDoubt && !(outcome == Outcome::Committed && is_open()) {
                 return Ok(outcome);
+            }
+            if is_closed {
+                let text = format!("the bridge was closed before {id} was over: the next opening settles it");
+                return Err(Error::new(ErrorKind::Closed, text));
             }
             next.await;
         }
@@ -249,6 +256,7 @@ impl Bridge {
             // What it does not settle in time is the next opening's.
             let _ = tokio::time::timeout(self.engine.recovery.open_wait, resolver.sweep_branches(&|_| {})).await;
         }
+        self.engine.set_closed();
         let closing = self.engine.members.iter().map(|member| member.participant.close());
         join_all(closing).await;
         self.engine.journal.close()

@@ -1,6 +1,7 @@
 //! What a running bridge consists of: its participants, its journal, its live transactions. Transactions, coordinators
 //! and the resolver share one [`Engine`].
 
+mod deadlines;
 mod found;
 mod lease;
 mod live;
@@ -9,6 +10,7 @@ mod prune;
 pub(crate) mod pump;
 mod vet;
 
+pub(crate) use deadlines::{Deadlines, Overdue};
 pub(crate) use found::Found;
 pub(crate) use lease::Taking;
 pub(crate) use live::{Live, Standing};
@@ -25,6 +27,7 @@ use crate::participant::{Claim, Participant, Registration, witness};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::futures::Notified;
@@ -39,10 +42,14 @@ pub(crate) struct Engine {
     pub transaction: TransactionConfig,
     pub recovery: RecoveryConfig,
     pub live: Live,
+    /// Of the transactions that are open in the application's hands.
+    pub deadlines: Deadlines,
     /// What the resolver's passes have found.
     pub found: Found,
     /// Why nothing is settled and nothing begins any more: the journal is an older copy.
     stale: OnceLock<String>,
+    /// Nothing is settled any more, whoever waits for it.
+    closed: AtomicBool,
     /// Told whenever a lease may be held again.
     leases: Notify,
     /// Told whenever a pass of the resolver is over.
@@ -69,6 +76,7 @@ impl Engine {
             host: journal::host(),
             expected: None,
         };
+        let runtime = tokio::runtime::Handle::current();
         let members = participants.into_values().zip(0..).map(|(participant, number)| Member::new(number, participant));
         Ok(Self {
             members: members.collect(),
@@ -77,11 +85,13 @@ impl Engine {
             transaction: config.transaction,
             recovery: config.recovery,
             live: Live::default(),
+            deadlines: Deadlines::new(&runtime),
             found: Found::default(),
             stale: OnceLock::new(),
+            closed: AtomicBool::new(false),
             leases: Notify::new(),
             passed: Notify::new(),
-            runtime: tokio::runtime::Handle::current(),
+            runtime,
             work: Notify::new(),
             passing: Mutex::new(()),
         })
@@ -124,6 +134,18 @@ impl Engine {
     /// Why nothing is settled and nothing begins any more, if so.
     pub fn halted(&self) -> Option<Error> {
         self.stale.get().map(|cause| Error::new(ErrorKind::Refused, cause.clone()))
+    }
+
+    /// From now on nothing is settled any more.
+    pub fn set_closed(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.live.changed().notify_waiters();
+        self.passed.notify_waiters();
+    }
+
+    /// The bridge was closed: what is in doubt stays so.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Vets every participant, and registers with every one that can be reached, at once. An error where one answers

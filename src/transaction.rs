@@ -18,7 +18,7 @@
 //! # }
 //! ```
 
-use crate::engine::{Engine, Enlisted, Job, Member, Verdict, after, pump};
+use crate::engine::{Engine, Enlisted, Job, Member, Overdue, Verdict, after, pump};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ParticipantName, TransactionId};
 use crate::participant::mysql::MysqlBranch;
@@ -28,10 +28,10 @@ use crate::protocol::{self, Acknowledge, Input, Mode, Outcome};
 use crate::torture::{self, Request};
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{OnceCell, oneshot};
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// How a transaction is to run, where it differs from the configuration.
@@ -172,8 +172,8 @@ struct Inner {
 
 /// Who may use the branches.
 enum Stage {
-    /// The application; enlisted so far, and the deadline's watch.
-    Open { enlisted: Vec<Enlisted>, watch: Option<AbortHandle> },
+    /// The application; enlisted so far.
+    Open(Vec<Enlisted>),
     /// Nobody: commit, rollback or the deadline took them.
     Ended(ErrorKind, &'static str),
 }
@@ -182,13 +182,11 @@ impl Transaction {
     pub(crate) fn new(engine: Arc<Engine>, id: TransactionId, options: Options) -> Self {
         let deadline = after(options.timeout.unwrap_or(engine.transaction.timeout));
         let branches = engine.members.iter().map(|_| OnceCell::new()).collect();
-        let stage = Mutex::new(Stage::Open { enlisted: Vec::new(), watch: None });
+        let stage = Mutex::new(Stage::Open(Vec::new()));
         let inner = Arc::new(Inner { engine, id, options, deadline, branches, stage });
         // From the beginning: who closes the bridge waits for this transaction, whether or not it is ever used.
-        let watching = inner.engine.runtime.spawn(inner.clone().watch_deadline());
-        if let Stage::Open { watch, .. } = &mut *inner.stage() {
-            *watch = Some(watching.abort_handle());
-        }
+        let overdue: Weak<Inner> = Arc::downgrade(&inner);
+        inner.engine.deadlines.add(deadline, id.sequence, overdue);
         Self { inner: Some(inner) }
     }
 
@@ -339,7 +337,7 @@ impl Inner {
 
     fn open(&self) -> Result<()> {
         match &*self.stage() {
-            Stage::Open { .. } => Ok(()),
+            Stage::Open(_) => Ok(()),
             Stage::Ended(kind, why) => Err(self.ended(*kind, why)),
         }
     }
@@ -376,7 +374,7 @@ impl Inner {
 
     fn enlist(&self, new: Enlisted) -> Result<Arc<dyn Any + Send + Sync>> {
         let handle = new.branch.handle();
-        if let Stage::Open { enlisted, .. } = &mut *self.stage() {
+        if let Stage::Open(enlisted) = &mut *self.stage() {
             enlisted.push(new);
             return Ok(handle);
         }
@@ -389,12 +387,11 @@ impl Inner {
         let mut stage = self.stage();
         match &mut *stage {
             Stage::Ended(kind, why) => Err(self.ended(*kind, why)),
-            Stage::Open { enlisted, watch } => {
+            Stage::Open(enlisted) => {
                 let enlisted = std::mem::take(enlisted);
-                if let Some(watch) = watch {
-                    watch.abort();
-                }
                 *stage = Stage::Ended(kind, why);
+                drop(stage);
+                self.engine.deadlines.remove(self.deadline, self.id.sequence);
                 Ok(enlisted)
             }
         }
@@ -417,16 +414,15 @@ impl Inner {
         };
         Ok((verdict, self.engine.runtime.spawn(pump::run(job, input, answer))))
     }
+}
 
-    /// Ends the transaction at its deadline, whether or not the application comes back: its sessions are ended from
-    /// outside, since the application may be in the middle of a statement on them, or asleep with one in its hand.
-    async fn watch_deadline(self: Arc<Self>) {
-        tokio::time::sleep_until(self.deadline).await;
+impl Overdue for Inner {
+    /// Ends the transaction, whether or not the application comes back: its sessions are ended from outside, since the
+    /// application may be in the middle of a statement on them, or asleep with one in its hand.
+    fn expire(self: Arc<Self>) {
         let Ok(enlisted) = self.close(ErrorKind::TimedOut, "was rolled back at its deadline") else { return };
         tracing::warn!(id = %self.id, "transaction rolled back at its deadline");
-        // A task of its own: closing has just aborted this one.
-        let engine = self.engine.clone();
-        let id = self.id;
+        let (engine, id) = (self.engine.clone(), self.id);
         engine.runtime.clone().spawn(async move {
             let ends = enlisted.iter().map(|e| engine.end_session(e.info.participant, e.branch.id().session()));
             futures_util::future::join_all(ends).await;

@@ -16,9 +16,10 @@ use crate::torture::{self, Point, Request, Step};
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// A branch that takes part, and the session it works on.
 pub(crate) struct Enlisted {
@@ -117,6 +118,8 @@ struct Pump {
     left: Vec<BranchId>,
     /// When to abort, before the decision; when to stop waiting for the journal, and then for phase two, after it.
     timer: Option<Instant>,
+    /// Rings at that time or before. It is moved only where it would ring too late, since hardly any commit waits for it.
+    alarm: Pin<Box<Sleep>>,
     /// The decision is durable.
     decided: bool,
     /// The last to be dropped: should the pump meet a bug, its sessions are closed first.
@@ -145,6 +148,7 @@ pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>
         pending: BTreeMap::new(),
         left: Vec::new(),
         timer: (input == Input::Commit).then_some(job.deadline),
+        alarm: Box::pin(sleep_until(job.deadline.min(after(PATIENCE)))),
         decided: false,
         unfinished,
     };
@@ -182,9 +186,16 @@ impl Pump {
     async fn next(&mut self) -> Option<Event> {
         loop {
             let Some(timer) = self.timer else { return self.requests.next().await };
+            if timer < self.alarm.deadline() || self.alarm.is_elapsed() {
+                self.alarm.as_mut().reset(timer);
+            }
             tokio::select! {
+                biased;
                 event = self.requests.next() => return event,
-                () = sleep_until(timer) => self.time_is_up(),
+                () = &mut self.alarm => {}
+            }
+            if timer <= Instant::now() {
+                self.time_is_up();
             }
         }
     }

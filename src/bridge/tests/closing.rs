@@ -54,6 +54,35 @@ fn a_closed_bridge_still_answers() {
     });
 }
 
+/// Nothing is settled behind a close: whoever waits for it is told, before and after.
+#[tokio::test]
+async fn nobody_waits_for_what_a_closed_bridge_leaves_in_doubt() {
+    let world = World::new();
+    let bridge = world.open().await;
+    let tx = write_both(&bridge).await;
+    let (id, over) = (tx.id(), bridge.begin().await.unwrap());
+    let over_id = over.id();
+    over.rollback().await.unwrap();
+    // Neither the commit itself nor any pass reaches it.
+    for step in [Step::Commit, Step::List, Step::CommitFromOutside] {
+        (0..1000).for_each(|_| world.right.arm(step, Fault::LoseRequest));
+    }
+    tx.commit().await.unwrap();
+    let waiting = tokio::spawn({
+        let bridge = bridge.clone();
+        async move { bridge.wait_applied(id).await }
+    });
+    bridge.close().await.unwrap();
+    let early = tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("it is told").unwrap();
+    let late = tokio::time::timeout(Duration::from_secs(10), bridge.wait_applied(id)).await.expect("it is told");
+    for told in [early, late] {
+        let error = told.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Closed);
+        assert!(error.to_string().contains(&id.to_string()), "{error}");
+    }
+    assert_eq!(bridge.wait_applied(over_id).await.unwrap(), Outcome::RolledBack);
+}
+
 /// What is left of the last transactions keeps no locks until somebody opens the journal again.
 #[tokio::test]
 async fn closing_settles_what_it_can() {
