@@ -12,6 +12,7 @@ use super::reader::{End, Placed, Segment, Step};
 use super::storage::{LOCK_NAME, Storage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::JournalId;
+use std::cell::OnceCell;
 use std::fmt;
 use std::io::{self, Read};
 
@@ -212,14 +213,34 @@ pub enum Verdict {
 }
 
 /// An entry on its way from a segment to whoever asked.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Visited<'a> {
     /// The segment's file.
     pub file: &'a str,
     /// The entry and its place.
     pub placed: Placed,
+    marks: &'a Marks<'a>,
+}
+
+impl Visited<'_> {
     /// Whether it lies below the last known synced mark.
-    pub durable: bool,
+    pub fn is_durable(&self) -> bool {
+        self.placed.end <= self.marks.synced()
+    }
+}
+
+/// Through where a segment is known durable: found by a walk of its own, for those who ask.
+#[derive(Debug)]
+struct Marks<'a> {
+    segment: &'a Segment,
+    sealed_at: Option<u64>,
+    synced: OnceCell<u64>,
+}
+
+impl Marks<'_> {
+    fn synced(&self) -> u64 {
+        *self.synced.get_or_init(|| self.segment.synced_through(self.sealed_at))
+    }
 }
 
 /// Reads the entries of a chain in order and hands them to `visit`, whose refusal is corruption at that entry.
@@ -265,7 +286,7 @@ fn walk_segment(
     sealed_at: Option<u64>,
     visit: &mut dyn FnMut(Visited<'_>) -> std::result::Result<(), Impossible>,
 ) -> Result<Verdict> {
-    let synced = segment.synced_through(sealed_at);
+    let marks = Marks { segment, sealed_at, synced: OnceCell::new() };
     let mut follows = None;
     for step in segment.steps(sealed_at) {
         let placed = match step {
@@ -276,8 +297,7 @@ fn walk_segment(
         if let Entry::Next(sequence) = placed.entry {
             follows = Some(sequence);
         }
-        let durable = placed.end <= synced;
-        if let Err(impossible) = visit(Visited { file: name, placed, durable }) {
+        if let Err(impossible) = visit(Visited { file: name, placed, marks: &marks }) {
             return Ok(Verdict::Corrupt(Damage::new(name, offset, impossible.to_string())));
         }
     }

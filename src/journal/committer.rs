@@ -7,11 +7,14 @@
 //! A *forced* record is answered when it is durable and counts in the image from then on. A *noted* one counts at
 //! once, since losing it costs work and not truth, and rides with the next batch.
 
-use super::format::{self, Content};
+#[path = "committer/thread.rs"]
+mod thread;
+
+use super::format;
 use super::in_flight::InFlight;
 use super::outcomes::Image;
 use super::sync::{Builder, Condvar, Instant, JoinHandle, Mutex, MutexGuard};
-use super::writer::{Writer, snapshot};
+use super::writer::{Spare, Writer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::protocol::Record;
 use std::io;
@@ -41,6 +44,17 @@ impl Request {
     }
 }
 
+/// Whether the thread has to be woken for something. To wake who is awake costs a system call, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sleep {
+    /// It looks at everything before it sleeps.
+    Awake,
+    /// It comes by itself, in time for a note.
+    Light,
+    /// It does not come by itself.
+    Deep,
+}
+
 struct State {
     queue: Vec<Request>,
     /// How many in the queue are waited for.
@@ -49,11 +63,14 @@ struct State {
     in_flight: InFlight,
     /// When the first noted record in the queue came.
     noted_at: Option<Instant>,
+    sleep: Sleep,
     image: Image,
     failure: Option<String>,
     /// Why the next segment could not be prepared, and whether somebody wants another attempt.
     no_space: Option<String>,
     retry_space: bool,
+    /// What came of it, when the next segment was prepared on a thread of its own.
+    made: Option<io::Result<Spare>>,
     /// When the batch was taken that the thread is at work on.
     working_since: Option<Instant>,
     closing: bool,
@@ -93,10 +110,12 @@ impl Shared {
             forced: 0,
             in_flight: InFlight::default(),
             noted_at: None,
+            sleep: Sleep::Awake,
             image,
             failure: None,
             no_space: None,
             retry_space: false,
+            made: None,
             working_since: None,
             closing: false,
         };
@@ -146,16 +165,25 @@ impl Shared {
         let record = Arc::new(record);
         state.in_flight.add(&record);
         let answer = state.push(Some(record));
-        drop(state);
-        self.wake.notify_one();
+        self.rouse(state);
         Ok(answer)
     }
 
     /// Lets the thread write what is queued, and tell when that is durable.
     pub fn flush(&self) -> Result<oneshot::Receiver<bool>> {
-        let answer = self.writable()?.push(None);
-        self.wake.notify_one();
+        let mut state = self.writable()?;
+        let answer = state.push(None);
+        self.rouse(state);
         Ok(answer)
+    }
+
+    /// Wakes the thread, unless it is awake.
+    fn rouse(&self, mut state: MutexGuard<'_, State>) {
+        let before = std::mem::replace(&mut state.sleep, Sleep::Awake);
+        drop(state);
+        if before != Sleep::Awake {
+            self.wake.notify_one();
+        }
     }
 
     fn writable(&self) -> Result<MutexGuard<'_, State>> {
@@ -193,13 +221,18 @@ impl Shared {
         if state.failure.is_some() {
             return;
         }
-        let alone = state.queue.is_empty();
         state.queue.push(Request { record: Some(Arc::new(record)), waiter: None });
         state.noted_at.get_or_insert_with(Instant::now);
-        drop(state);
-        if alone {
-            self.wake.notify_one();
+        if state.sleep == Sleep::Deep {
+            self.rouse(state);
         }
+    }
+
+    /// The next segment was prepared, or could not be.
+    fn made(&self, made: io::Result<Spare>) {
+        let mut state = self.state();
+        state.no_space = made.as_ref().err().map(ToString::to_string);
+        state.made = Some(made);
     }
 
     /// Whether a decision that is begun now will find space, and a disk that answers.
@@ -216,15 +249,15 @@ impl Shared {
         let Some(cause) = &state.no_space else { return Ok(()) };
         let text = format!("journal {}: no space for the next segment ({cause}): free space on its disk", self.name);
         state.retry_space = true;
-        drop(state);
-        self.wake.notify_one();
+        self.rouse(state);
         Err(Error::new(ErrorKind::Refused, text))
     }
 
     /// Lets the thread write what is queued and end.
     pub fn close(&self) {
-        self.state().closing = true;
-        self.wake.notify_one();
+        let mut state = self.state();
+        state.closing = true;
+        self.rouse(state);
     }
 
     /// Ends all waiting with the failure.
@@ -242,7 +275,10 @@ impl Shared {
     fn wait(&self, space_after: Instant) -> Option<Work> {
         let mut state = self.state();
         state.working_since = None;
+        // Behind a batch come the notes of what it decided. To be woken for each would cost more than to look once more.
+        let mut expects_notes = true;
         loop {
+            state.sleep = Sleep::Awake;
             assert!(state.forced <= state.queue.len(), "the waiting are in the queue");
             let now = Instant::now();
             let note_due = state.noted_at.map(|noted_at| noted_at + NOTE_DELAY);
@@ -259,10 +295,15 @@ impl Shared {
             if std::mem::take(&mut state.retry_space) && space_after <= now {
                 return Some(Work::Space);
             }
-            state = match note_due {
-                None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(due) => {
-                    let left = due.saturating_duration_since(now);
+            let looks_at = note_due.or_else(|| std::mem::take(&mut expects_notes).then(|| now + NOTE_DELAY));
+            state = match looks_at {
+                None => {
+                    state.sleep = Sleep::Deep;
+                    self.wake.wait(state).unwrap_or_else(PoisonError::into_inner)
+                }
+                Some(looks_at) => {
+                    state.sleep = Sleep::Light;
+                    let left = looks_at.saturating_duration_since(now);
                     self.wake.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
                 }
             };
@@ -277,170 +318,13 @@ fn answer(requests: Vec<Request>, durable: bool) {
     }
 }
 
-/// Ends all waiting should the thread panic.
-struct Guard<'a>(&'a Shared);
-
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.fail("its thread has met a bug");
-        }
-    }
-}
-
 /// Starts the thread.
 ///
 /// # Errors
 /// [`ErrorKind::Journal`] if the operating system has none to give.
 pub fn spawn(shared: Arc<Shared>, writer: Writer) -> Result<JoinHandle<()>> {
-    let thread = Builder::new().name("handfast-journal".into());
-    thread
-        .spawn(move || run(&shared, writer))
+    let builder = Builder::new().name("handfast-journal".into());
+    builder
+        .spawn(move || thread::run(shared, writer))
         .map_err(|error| Error::new(ErrorKind::Journal, "the journal's thread cannot be started").because(error))
-}
-
-/// The thread's body: writes until the journal is closed or fails.
-fn run(shared: &Shared, writer: Writer) {
-    let _guard = Guard(shared);
-    let mut committer = Committer { shared, writer, space_after: Instant::now() };
-    if let Err(error) = committer.run() {
-        let failure = committer.writer.failure().map_or_else(|| error.to_string(), str::to_owned);
-        tracing::error!(journal = shared.name, failure, "the journal cannot be written any more");
-        shared.fail(&failure);
-    }
-}
-
-struct Committer<'a> {
-    shared: &'a Shared,
-    writer: Writer,
-    /// When the next attempt to prepare a segment may be made.
-    space_after: Instant,
-}
-
-impl Committer<'_> {
-    fn run(&mut self) -> io::Result<()> {
-        while let Some(work) = self.shared.wait(self.space_after) {
-            match work {
-                Work::Batch(batch) => self.commit(batch)?,
-                Work::Space => {}
-            }
-            self.prepare_spare();
-        }
-        self.writer.finish()
-    }
-
-    /// Makes a batch durable, in as many segments as it takes, and answers.
-    fn commit(&mut self, mut batch: Vec<Request>) -> io::Result<()> {
-        while !batch.is_empty() {
-            let (fitting, full) = self.fill(&batch);
-            assert!(fitting == batch.len() || full.is_some(), "what does not fit says so");
-            let rest = batch.split_off(fitting);
-            if let Err(error) = self.settle(batch) {
-                answer(rest, false);
-                return Err(error);
-            }
-            batch = rest;
-            if let Some(room) = full
-                && let Err(error) = self.make_room(room, &mut batch)
-            {
-                answer(batch, false);
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// Puts what fits into the writer's buffer: how many, and the length of the one that did not.
-    fn fill(&mut self, batch: &[Request]) -> (usize, Option<usize>) {
-        for (index, request) in batch.iter().enumerate() {
-            let Some(record) = &request.record else { continue };
-            if let Err(length) = self.writer.put(Content::Record(record)) {
-                return (index, Some(length));
-            }
-        }
-        (batch.len(), None)
-    }
-
-    /// Makes the buffer durable and answers those whose records are in it.
-    fn settle(&mut self, batch: Vec<Request>) -> io::Result<()> {
-        // Who waits for others alone waits for what is durable already.
-        if batch.iter().all(|request| request.record.is_none()) {
-            answer(batch, true);
-            return Ok(());
-        }
-        let flushed = self.writer.flush();
-        if let Err(error) = self.told(flushed) {
-            answer(batch, false);
-            return Err(error);
-        }
-        let mut state = self.shared.state();
-        for record in batch.iter().filter_map(Request::forced) {
-            state.image.apply(record).expect("checked when it was queued");
-            state.in_flight.arrived(record);
-        }
-        let others_wait = state.forced > 0;
-        drop(state);
-        // Before anybody acts on the answer: whoever reads the journal of a program that was killed right then finds
-        // that the decision was known to be durable. A batch that waits already will say so by itself.
-        let marked = if others_wait { Ok(()) } else { self.writer.mark() };
-        let marked = self.told(marked);
-        answer(batch, true);
-        marked
-    }
-
-    /// Tells a failure to all who ask, before anybody is answered because of it.
-    fn told(&self, result: io::Result<()>) -> io::Result<()> {
-        if let Err(error) = &result {
-            self.shared.fail(&error.to_string());
-        }
-        result
-    }
-
-    /// Goes on in another segment. Where that begins with a snapshot, the noted records that it holds are dropped.
-    fn make_room(&mut self, room: usize, batch: &mut Vec<Request>) -> io::Result<()> {
-        let result = if self.writer.wants_compaction() { self.compact(room, batch) } else { self.writer.rotate(room) };
-        self.told(result)
-    }
-
-    fn compact(&mut self, room: usize, batch: &mut Vec<Request>) -> io::Result<()> {
-        let state = self.shared.state();
-        let snapshot = snapshot(&state.image, self.writer.incarnation(), self.writer.next_sequence());
-        let queued = state.queue.len();
-        drop(state);
-        if let Err(error) = self.writer.prepare_compaction(&snapshot, room) {
-            // The snapshot finds no space: go on as long as there are segments.
-            tracing::warn!(%error, "the journal cannot be compacted");
-            return self.writer.rotate(room);
-        }
-        self.writer.compact(&snapshot, room)?;
-        // The image held every noted record that had come before it was written, and is durable now.
-        let mut state = self.shared.state();
-        let later = state.queue.split_off(queued);
-        state.queue.retain(|request| request.waiter.is_some());
-        state.noted_at = state.noted_at.filter(|_| later.iter().any(|request| request.waiter.is_none()));
-        state.queue.extend(later);
-        batch.retain(|request| request.waiter.is_some());
-        Ok(())
-    }
-
-    /// Prepares the next segment ahead of time. Failure is told to those who want to begin something.
-    fn prepare_spare(&mut self) {
-        let known = self.shared.state().no_space.is_some();
-        if !self.writer.wants_spare() {
-            if known {
-                self.shared.state().no_space = None;
-            }
-            return;
-        }
-        let now = Instant::now();
-        if known && now < self.space_after {
-            return;
-        }
-        let failure = self.writer.prepare_spare().err().map(|error| error.to_string());
-        if let Some(error) = &failure {
-            tracing::warn!(error, "the next journal segment cannot be prepared: begins are refused");
-            self.space_after = now + SPACE_RETRY;
-        }
-        self.shared.state().no_space = failure;
-    }
 }

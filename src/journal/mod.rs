@@ -24,7 +24,7 @@
 //! | `chain` | the segments of a directory: which count, whether they are all there |
 //! | `outcomes`, `audit` | what the records add up to |
 //! | `writer` | append, sync, rotate, compact |
-//! | `committer` | the thread: appends that wait together share one sync |
+//! | `committer` | the queue and the thread behind it: appends that wait together share one sync |
 //! | `opening` | from a directory to a writer |
 //! | `in_flight` | what is queued, and what may follow it |
 //! | `offline` | reading without lock, beside a running application |
@@ -39,10 +39,12 @@
 //! durable before, so that the sync writes data and nothing else, and cannot meet a full disk.
 //!
 //! *Rotation.* The next segment is made under a temporary name, zeros and all, while half of the current one is still
-//! free. When it is needed: its header is written and synced; it is renamed; the directory is synced; the current
+//! free, and on a thread of its own: no decision waits for its zeros. When it is needed: its header is written and synced; it is renamed; the directory is synced; the current
 //! segment is closed with a *next* entry and synced; then the first batch goes into the new one.
 //!
-//! *Compaction* is a rotation whose new segment begins with a snapshot. The old ones are unlinked last.
+//! *Compaction* is a rotation whose new segment begins with a snapshot. The old ones are unlinked last. It comes as soon
+//! as there is as much behind the last snapshot as that one took: with every rotation, until there are millions of
+//! outcomes to keep. What an opening replays is bounded by that.
 //!
 //! *Opening* is a compaction of what was read. A record that was found may be in the operating system's cache only,
 //! left by a process that died before its sync. Acting on it and losing it in a power failure would change a decision.

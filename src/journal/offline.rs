@@ -180,7 +180,8 @@ impl Offline {
     }
 
     fn add(&mut self, visited: Visited<'_>) {
-        let Visited { file, placed, durable } = visited;
+        let durable = visited.is_durable();
+        let Visited { file, placed, .. } = visited;
         let (offset, length, synced) = (placed.offset, placed.end - placed.offset, placed.synced);
         if durable {
             self.image.apply_entry(&placed.entry).expect("a beginning of what was just applied");

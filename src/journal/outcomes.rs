@@ -148,7 +148,9 @@ impl Image {
             Record::Commit(record) => self.apply_commit(record),
             // Coordinator and resolver may both have seen the last branch commit.
             Record::Done(id) => drop(self.open.remove(id)),
-            Record::OnePhase(id) | Record::Witnessed(id) => self.set_committed(*id),
+            Record::OnePhase(id) | Record::Witnessed(id) => {
+                self.set_committed(*id);
+            }
             // Two passes may have come to the same end at once.
             Record::Settled(incarnation, absence) => {
                 let absence = self.absence(*incarnation, *absence);
@@ -185,19 +187,19 @@ impl Image {
                 impossible(format!("transaction {id} is decided, and yet of one writer"))
             }
             Record::OnePhase(id) if self.is_committed(*id) => Ok(()),
-            Record::OnePhase(id) => self.check_open(*id),
+            Record::OnePhase(id) => self.check_open(*id).map(drop),
             Record::Settled(incarnation, _) if !self.knows(*incarnation) => {
                 impossible(format!("incarnation {incarnation} is settled and was never opened"))
             }
             Record::Settled(..) => Ok(()),
             Record::Witnessed(id) if self.is_committed(*id) => Ok(()),
-            Record::Witnessed(id) => self.check_open(*id),
+            Record::Witnessed(id) => self.check_open(*id).map(drop),
             Record::Resolved(id, ..) if self.is_committed(*id) => {
                 impossible(format!("transaction {id} has committed, and yet is resolved by hand"))
             }
             Record::Damaged(DamageRecord { transaction: id, .. })
             | Record::Resolved(id, ..)
-            | Record::Forgotten(id, _) => self.check_own(*id),
+            | Record::Forgotten(id, _) => self.check_own(*id).map(drop),
             Record::Incomplete(incarnation, _)
                 if self.is_settled(*incarnation) && self.audit.incomplete(*incarnation).is_none() =>
             {
@@ -215,10 +217,10 @@ impl Image {
         }
     }
 
-    /// Whether a transaction is one of this journal's.
-    fn check_own(&self, id: TransactionId) -> Result<(), Impossible> {
+    /// Whether a transaction is one of this journal's, and of which opening.
+    fn check_own(&self, id: TransactionId) -> Result<&IncarnationRecord, Impossible> {
         match self.incarnations.get(&id.incarnation) {
-            Some(record) if record.node == id.node && id.sequence > 0 => Ok(()),
+            Some(record) if record.node == id.node && id.sequence > 0 => Ok(record),
             _ => Err(Impossible(format!("transaction {id} is of no incarnation of this journal"))),
         }
     }
@@ -252,14 +254,14 @@ impl Image {
 
     fn check_commit(&self, record: &CommitRecord) -> Result<(), Impossible> {
         let id = record.transaction;
-        self.check_open(id)?;
+        let opened = self.check_open(id)?;
         if self.is_committed(id) {
             return Err(Impossible(format!("transaction {id} is decided a second time")));
         }
         if self.audit.resolved(id).is_some() || self.audit.forgotten(id).is_some() {
             return Err(Impossible(format!("transaction {id} is decided after a person has dealt with it")));
         }
-        match record.branches.iter().find(|branch| branch.id.transaction != id || !self.is_numbered(branch)) {
+        match record.branches.iter().find(|branch| branch.id.transaction != id || !is_numbered(opened, branch)) {
             Some(branch) => Err(Impossible(format!("{} is not a branch of {id} on {}", branch.id, branch.participant))),
             None => Ok(()),
         }
@@ -269,32 +271,26 @@ impl Image {
         let CommitRecord { transaction: id, branches, payload } = record;
         let undone = CommitRecord { transaction: *id, branches: branches.clone(), payload: None };
         let replaced = self.open.insert(*id, undone);
-        assert!(replaced.is_none() && !self.is_committed(*id), "a transaction is decided once");
-        self.set_committed(*id);
+        let is_new = self.set_committed(*id);
+        assert!(replaced.is_none() && is_new, "a transaction is decided once");
         if let Some(Payload { key, bytes }) = payload {
             self.payloads.insert(key.clone(), (*id, bytes.clone()));
         }
     }
 
     /// Whether a transaction can have been begun, and can still be found to have committed.
-    fn check_open(&self, id: TransactionId) -> Result<(), Impossible> {
-        self.check_own(id)?;
+    fn check_open(&self, id: TransactionId) -> Result<&IncarnationRecord, Impossible> {
+        let opened = self.check_own(id)?;
         match self.is_settled(id.incarnation) {
             true => Err(Impossible(format!("transaction {id} commits after its incarnation was settled without it"))),
-            false => Ok(()),
+            false => Ok(opened),
         }
     }
 
-    /// A branch's number is the index of its participant in the incarnation.
-    fn is_numbered(&self, branch: &DecidedBranch) -> bool {
-        let incarnation = self.incarnations.get(&branch.id.transaction.incarnation);
-        let named = incarnation.and_then(|record| record.participants.get(usize::from(branch.id.participant)));
-        named == Some(&branch.participant)
-    }
-
-    fn set_committed(&mut self, id: TransactionId) {
+    /// Whether that was not known before.
+    fn set_committed(&mut self, id: TransactionId) -> bool {
         assert!(self.knows(id.incarnation), "checked by the caller");
-        self.outcomes.entry(id.incarnation).or_default().committed.insert(id.sequence);
+        self.outcomes.entry(id.incarnation).or_default().committed.insert(id.sequence)
     }
 
     /// Adds an entry that was read: a record, or a part of a snapshot.
@@ -359,6 +355,11 @@ impl Image {
             put(Content::Payload(*id, key, bytes));
         }
     }
+}
+
+/// A branch's number is the index of its participant in the incarnation.
+fn is_numbered(opened: &IncarnationRecord, branch: &DecidedBranch) -> bool {
+    opened.participants.get(usize::from(branch.id.participant)) == Some(&branch.participant)
 }
 
 /// A bitmap in pieces that fit an entry each.

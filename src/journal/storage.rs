@@ -68,6 +68,11 @@ pub trait Storage: Send + Sync + 'static {
     /// The operating system's, `StorageFull` first of all. Part of the file may be left.
     fn create(&self, name: &str, length: u64) -> io::Result<Box<dyn StorageFile>>;
 
+    /// Whether that takes so long that it is better done while others write.
+    fn is_slow_to_create(&self) -> bool {
+        false
+    }
+
     /// Gives a file another name. No file has that one.
     ///
     /// # Errors
@@ -297,6 +302,10 @@ impl Storage for FileStorage {
         }
         file.sync_all()?;
         Ok(self.file(file, Some(length)))
+    }
+
+    fn is_slow_to_create(&self) -> bool {
+        true
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

@@ -18,14 +18,33 @@ use crate::torture::{self, Point, Safeguard, Step};
 use std::io;
 use std::sync::Arc;
 
-/// Compaction begins when so many segments followed the last snapshot, and as many bytes as that snapshot took.
-const COMPACT_AT: u64 = 3;
-
 /// A file that is ready to become the next segment.
-struct Spare {
+pub struct Spare {
     name: String,
     file: Box<dyn StorageFile>,
     length: u64,
+}
+
+/// What is to be made of it, on any thread.
+pub struct Making {
+    storage: Arc<dyn Storage>,
+    name: String,
+    length: u64,
+}
+
+impl Making {
+    /// Makes the file.
+    ///
+    /// # Errors
+    /// The storage's, `StorageFull` first of all.
+    pub fn make(self) -> io::Result<Spare> {
+        make_spare(&*self.storage, self.name, self.length)
+    }
+
+    /// Whether it is better done while the writer goes on.
+    pub fn is_slow(&self) -> bool {
+        self.storage.is_slow_to_create()
+    }
 }
 
 /// A state of the journal, as the first bytes of the segment that begins with it.
@@ -51,6 +70,8 @@ pub struct Writer {
     spare: Option<Spare>,
     /// Segments that count, the current one included, with their lengths.
     live: Vec<(u64, u64)>,
+    /// Where the snapshot ends that begins the first of them.
+    base: u64,
     /// Segments that do not count any more and could not be removed yet.
     stale: Vec<u64>,
     failure: Option<String>,
@@ -111,6 +132,7 @@ impl Writer {
             buffer: Vec::new(),
             spare: None,
             live: vec![(header.sequence, length)],
+            base: header.snapshot_end,
             stale: old,
             failure: None,
         })
@@ -209,19 +231,23 @@ impl Writer {
         self.failure.is_none() && self.spare.is_none() && self.offset > self.length / 2
     }
 
-    /// Prepares the next segment.
-    ///
-    /// # Errors
-    /// The storage's, `StorageFull` first of all: the writer goes on, and this may be tried again.
-    pub fn prepare_spare(&mut self) -> io::Result<()> {
-        assert!(self.failure.is_none() && self.spare.is_none(), "one spare is enough");
-        self.ensure_spare(self.segment_bytes)
+    /// What is to be made of the next segment ahead of time. Should it fail, the writer goes on, and it may be tried again.
+    pub fn next_segment(&self) -> Making {
+        assert!(self.wants_spare(), "one spare is enough");
+        let (storage, name) = (Arc::clone(&self.storage), temporary_name(self.next_sequence()));
+        Making { storage, name, length: self.segment_bytes }
+    }
+
+    /// Takes what was made of the next segment.
+    pub fn take_spare(&mut self, spare: Spare) {
+        assert!(self.spare.is_none() && spare.name == temporary_name(self.next_sequence()), "it was asked for");
+        self.spare = Some(spare);
     }
 
     /// Prepares a next segment that is long enough for a snapshot and an entry of `room` bytes.
     ///
     /// # Errors
-    /// As [`prepare_spare`](Self::prepare_spare); a shorter spare is still there.
+    /// The storage's, `StorageFull` first of all; a shorter spare is still there.
     pub fn prepare_compaction(&mut self, snapshot: &Snapshot, room: usize) -> io::Result<()> {
         self.ensure_spare(Self::length_for(self.segment_bytes, snapshot.header.snapshot_end, room as u64))
     }
@@ -242,11 +268,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether the segments have outgrown what they say.
+    /// Whether there is as much behind the last snapshot as it took itself: an opening replays little more than twice what
+    /// there is to know, and what is written because of compactions is never more than what is written anyway. A small
+    /// snapshot begins every segment.
     pub fn wants_compaction(&self) -> bool {
-        let [(_, base), later @ ..] = self.live.as_slice() else { return false };
-        let grown: u64 = later.iter().map(|(_, length)| length).sum();
-        grown >= *base.max(&(COMPACT_AT * self.segment_bytes))
+        let whole: u64 = self.live.iter().map(|(_, length)| length).sum();
+        whole - self.base >= self.base
     }
 
     /// Goes on in a new segment that has room for an entry of `room` bytes.
@@ -271,6 +298,7 @@ impl Writer {
         let current = self.live.pop().expect("the segment that was just begun");
         self.stale.extend(self.live.drain(..).map(|(sequence, _)| sequence));
         self.live.push(current);
+        self.base = snapshot.header.snapshot_end;
         torture::pass_blocking(Point::Step(Step::Compacted));
         self.remove_stale();
         Ok(())
