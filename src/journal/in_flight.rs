@@ -97,7 +97,9 @@ impl InFlight {
             (Some(id), _) => self.binding.contains_key(&id.incarnation).then_some(id.incarnation),
             (None, bound) => bound,
         };
-        let others: Vec<_> = self.records.iter().filter(|other| concerns.is_some() && of(other) == concerns).collect();
+        // What is usual is not looked for among all that waits: that would be as many looks as there are pairs of them.
+        let Some(concerns) = concerns else { return image.check(record) };
+        let others: Vec<_> = self.records.iter().filter(|other| of(other) == Some(concerns)).collect();
         if noted || others.is_empty() {
             image.check(record)?;
         }

@@ -42,9 +42,9 @@
 //! free, and on a thread of its own: no decision waits for its zeros. When it is needed: its header is written and synced; it is renamed; the directory is synced; the current
 //! segment is closed with a *next* entry and synced; then the first batch goes into the new one.
 //!
-//! *Compaction* is a rotation whose new segment begins with a snapshot. The old ones are unlinked last. It comes as soon
-//! as there is as much behind the last snapshot as that one took: with every rotation, until there are millions of
-//! outcomes to keep. What an opening replays is bounded by that.
+//! *Compaction* is a rotation whose new segment begins with a snapshot. The old ones are unlinked last. With
+//! segments of the usual size it comes at every rotation, until there are more outcomes to keep than fit one segment: what
+//! an opening replays is bounded by that.
 //!
 //! *Opening* is a compaction of what was read. A record that was found may be in the operating system's cache only,
 //! left by a process that died before its sync. Acting on it and losing it in a power failure would change a decision.

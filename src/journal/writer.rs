@@ -18,6 +18,11 @@ use crate::torture::{self, Point, Safeguard, Step};
 use std::io;
 use std::sync::Arc;
 
+/// Compaction begins when so many segments followed the last snapshot, and as many bytes as that one took,
+const COMPACT_AT: u64 = 3;
+/// or when as many bytes did, and so many: an opening reads them before anybody notices.
+const REPLAYED: u64 = 8 << 20;
+
 /// A file that is ready to become the next segment.
 pub struct Spare {
     name: String,
@@ -268,12 +273,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether there is as much behind the last snapshot as it took itself: an opening replays little more than twice what
-    /// there is to know, and what is written because of compactions is never more than what is written anyway. A small
-    /// snapshot begins every segment.
+    /// Whether the segments have outgrown what they say. With segments of many megabytes that is at each rotation, until the
+    /// snapshot has as many. What is written because of compactions is never more than what is written anyway.
     pub fn wants_compaction(&self) -> bool {
-        let whole: u64 = self.live.iter().map(|(_, length)| length).sum();
-        whole - self.base >= self.base
+        let [(_, first), later @ ..] = self.live.as_slice() else { return false };
+        let grown: u64 = later.iter().map(|(_, length)| length).sum();
+        let behind = first + grown - self.base;
+        grown >= *first.max(&(COMPACT_AT * self.segment_bytes)) || behind >= self.base.max(REPLAYED)
     }
 
     /// Goes on in a new segment that has room for an entry of `room` bytes.
