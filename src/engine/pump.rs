@@ -12,6 +12,7 @@ use crate::participant::{Answer, BoxFuture, Branch};
 use crate::protocol::{
     self, Acknowledge, Coordinator, DamageRecord, DamagedBranch, Finish, Input, Outcome, Output, Record, Vote,
 };
+use crate::telemetry::Course;
 use crate::torture::{self, Point, Request, Step};
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
+use tracing::{Instrument, Span};
 
 /// A branch that takes part, and the session it works on.
 pub(crate) struct Enlisted {
@@ -46,6 +48,8 @@ pub(crate) struct Job {
     pub acknowledge: Acknowledge,
     /// From then on only a decision already made commits it.
     pub deadline: Instant,
+    /// The transaction's, wherever it began.
+    pub span: Span,
 }
 
 /// The session of a branch: at hand, lent to a request, or closed.
@@ -119,6 +123,7 @@ struct Pump {
     timer: Option<Instant>,
     /// The decision is durable.
     decided: bool,
+    course: Course,
     /// The last to be dropped: should the pump meet a bug, its sessions are closed first.
     unfinished: Unfinished,
 }
@@ -127,6 +132,7 @@ struct Pump {
 /// outcome is certain, and goes on until every branch is finished or left to the resolver.
 pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>) {
     let unfinished = Unfinished::new(&job);
+    let course = Course::new(job.id, job.span, job.enlisted.iter().map(|enlisted| enlisted.info.participant));
     let infos = job.enlisted.iter().map(|enlisted| enlisted.info).collect();
     let taking = |enlisted: &Enlisted| (enlisted.info.participant, job.engine.taking(enlisted.info.participant));
     let leases = job.enlisted.iter().map(taking).collect();
@@ -146,6 +152,7 @@ pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>
         left: Vec::new(),
         timer: (input == Input::Commit).then_some(job.deadline),
         decided: false,
+        course,
         unfinished,
     };
     torture::pass(Point::Step(Step::Ending), None).await;
@@ -264,6 +271,7 @@ impl Pump {
     }
 
     fn carry_out(&mut self, output: Output) {
+        self.course.enter(&output);
         match output {
             Output::Prepare(id) => self.vote(id, Request::Prepare, |branch| branch.prepare()),
             Output::EndReadOnly(id) => self.vote(id, Request::EndReadOnly, |branch| branch.end_read_only()),
@@ -295,12 +303,12 @@ impl Pump {
         F: Future<Output = Event> + Send + 'static,
         W: FnOnce(Box<dyn Branch>) -> F,
     {
-        let (_, session) = self.sessions.get_mut(&id).expect("a coordinator knows its own branches alone");
+        let (name, session) = self.sessions.get_mut(&id).expect("a coordinator knows its own branches alone");
         let (handle, registration) = AbortHandle::new_pair();
         let Session::Idle(branch) = std::mem::replace(session, Session::Busy(handle)) else {
             panic!("a coordinator asks a session for one thing at a time: {id}");
         };
-        let work = Abortable::new(work(branch), registration);
+        let work = Abortable::new(work(branch).instrument(self.course.request(Some(*name))), registration);
         self.requests.push(Box::pin(async move { work.await.unwrap_or(Event::GivenUp) }));
     }
 
@@ -336,12 +344,13 @@ impl Pump {
         self.timer = Some(after(PATIENCE));
         self.unfinished.handed_out = true;
         let engine = self.engine.clone();
-        self.requests.push(Box::pin(async move {
+        let writing = async move {
             torture::pass(Point::Step(Step::Append), None).await;
             let written = engine.journal.append(record).await;
             torture::pass(Point::Step(Step::Appended), None).await;
             Event::Appended(written)
-        }));
+        };
+        self.requests.push(Box::pin(writing.instrument(self.course.request(None))));
     }
 
     fn remember(&mut self, branch: DamagedBranch) {
@@ -367,6 +376,7 @@ impl Pump {
     fn answer(&mut self, outcome: Outcome) {
         assert!(self.outcome.is_none_or(|before| before == outcome), "a transaction has one outcome");
         self.outcome = Some(outcome);
+        self.course.certain(outcome);
         let Some(answer) = self.answer.take() else { return };
         let mut causes = std::mem::take(&mut self.causes).into_iter();
         let verdict = Verdict {
@@ -375,6 +385,7 @@ impl Pump {
             cleanup: causes.collect(),
             pending: self.pending.values().copied().collect(),
         };
+        self.course.answered(outcome, verdict.cause.as_ref(), &verdict.pending);
         torture::pass_blocking(Point::Step(Step::Answer));
         // The application may have dropped its future: the outcome can be asked for by id.
         let _ = answer.send(verdict);
@@ -382,6 +393,7 @@ impl Pump {
 
     fn end(mut self) {
         self.unfinished.is_over = true;
+        self.course.leave();
         assert!(self.coordinator.is_finished(), "{}: nothing is under way, yet the coordinator waits", self.id);
         let outcome = self.outcome.expect("a finished coordinator has answered");
         let left_some = !self.left.is_empty();

@@ -14,6 +14,7 @@ use super::sync::{Builder, Condvar, Instant, JoinHandle, Mutex, MutexGuard};
 use super::writer::{Writer, snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::protocol::Record;
+use crate::telemetry::{self, Timer};
 use std::io;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -368,11 +369,13 @@ impl Committer<'_> {
             answer(batch, true);
             return Ok(());
         }
+        let timer = Timer::start();
         let flushed = self.writer.flush();
         if let Err(error) = self.told(flushed) {
             answer(batch, false);
             return Err(error);
         }
+        telemetry::synced(batch.iter().filter(|request| request.record.is_some()).count(), timer);
         let mut state = self.shared.state();
         for record in batch.iter().filter_map(Request::forced) {
             state.image.apply(record).expect("checked when it was queued");
