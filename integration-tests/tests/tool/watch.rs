@@ -1,7 +1,7 @@
 //! `handfast watch`: the same as `list`, again and again; and what it tells probes and Prometheus.
 
 use crate::golden::{self, show};
-use crate::stage::{Stage, killed_at, run_to_end, tool};
+use crate::stage::{Stage, killed_at, only, run_to_end, tool, values};
 use integration_tests::conformance::eventually;
 use integration_tests::each_pair;
 use serde_json::Value;
@@ -74,7 +74,8 @@ each_pair! {
         let looks: Vec<Value> = ran.ended(3).stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(looks.len(), 2, "one line a look: {ran}");
         for look in &looks {
-            assert_eq!(look["transactions"], stage.tool("list --format json").await.json()["transactions"]);
+            assert_eq!((look["schema"].as_u64(), look["status"].as_str()), (Some(1), Some("in_doubt")));
+            assert_eq!(values(only(look), &["id", "decision"]), [&*id, "commit"]);
         }
         stage.tool("recover").await.ended(0);
     }
