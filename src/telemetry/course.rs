@@ -43,7 +43,7 @@ impl Phase {
     fn of(output: &Output) -> Option<Self> {
         match output {
             Output::Prepare(_) | Output::EndReadOnly(_) => Some(Self::Prepare),
-            Output::Append(_) => Some(Self::Decide),
+            Output::Append(_) | Output::CommitAnchor(..) => Some(Self::Decide),
             Output::Commit(_) => Some(Self::Apply),
             Output::CommitOnePhase(_) => Some(Self::OnePhase),
             Output::RollBack(_) => Some(Self::RollBack),
