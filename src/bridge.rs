@@ -4,6 +4,8 @@
 //! register it with every participant that can be reached, settle what earlier incarnations left. Only then does a
 //! transaction begin. A participant that cannot be reached does not hold the others up: the resolver goes on trying.
 
+#[cfg(feature = "metrics")]
+mod figures;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +16,7 @@ use crate::id::TransactionId;
 use crate::participant::{self, BoxFuture, Participant};
 use crate::protocol::Outcome;
 use crate::resolver::{Pass, Resolver, Status};
+use crate::telemetry;
 use crate::transaction::{Options, Transaction};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -21,6 +24,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 /// The first pause before a transaction is run again; it doubles.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
@@ -95,11 +99,17 @@ impl Bridge {
         }
         reached?;
         let (leases, tables) = (engine.clone(), engine.clone());
-        let tasks = vec![
+        #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "figures are one more task"))]
+        let mut tasks = vec![
             engine.runtime.spawn(resolver.run()),
             engine.runtime.spawn(for_ever(leases, "keeping the leases", |engine| Box::pin(engine.keep_leases()))),
             engine.runtime.spawn(for_ever(tables, "pruning", |engine| Box::pin(engine.keep_pruning()))),
         ];
+        #[cfg(feature = "metrics")]
+        {
+            telemetry::describe();
+            tasks.push(engine.runtime.spawn(for_ever(engine.clone(), "telling figures", figures::keep)));
+        }
         Ok(Self { engine, background: Arc::new(Background(Mutex::new(tasks))) })
     }
 
@@ -123,7 +133,7 @@ impl Bridge {
     /// # Cancel safety
     /// Does not wait for anything.
     pub async fn begin_with(&self, options: Options) -> Result<Transaction> {
-        for name in &options.read_only {
+        for name in options.named() {
             self.engine.member(name)?;
         }
         let id = self.engine.begin()?;
@@ -148,14 +158,30 @@ impl Bridge {
     where
         W: AsyncFn(&Transaction) -> Result<T>,
     {
+        self.transaction_with(Options::new(), work)
+    }
+
+    /// [`transaction`](Self::transaction) with options of its own, the same for every run; each run has the whole time
+    /// until its deadline.
+    ///
+    /// # Errors
+    /// As [`transaction`](Self::transaction) and [`begin_with`](Self::begin_with).
+    ///
+    /// # Cancel safety
+    /// As [`transaction`](Self::transaction).
+    pub fn transaction_with<T, W>(&self, options: Options, work: W) -> impl Future<Output = Result<T>> + use<T, W>
+    where
+        W: AsyncFn(&Transaction) -> Result<T>,
+    {
         // Owned throughout: a future that borrowed the bridge could not be sent to another thread, for want of a way
         // to say that what `work` returns can be, for every lifetime.
         let bridge = self.clone();
         async move {
+            let limit = options.retries.unwrap_or(bridge.engine.transaction.retries);
             let mut attempt = 0;
             loop {
-                let tx = bridge.begin().await?;
-                let error = match work(&tx).await {
+                let tx = bridge.begin_with(options.clone()).await?;
+                let error = match work(&tx).instrument(tx.span().clone()).await {
                     Ok(value) => match tx.commit().await {
                         Ok(_) => return Ok(value),
                         Err(error) => error.into(),
@@ -165,9 +191,10 @@ impl Bridge {
                         error
                     }
                 };
-                if error.kind() != ErrorKind::Retry || attempt >= bridge.engine.transaction.retries {
+                if error.kind() != ErrorKind::Retry || attempt >= limit {
                     return Err(error);
                 }
+                telemetry::retried();
                 tracing::debug!(attempt, error = %error.chain(), "transaction is run again");
                 tokio::time::sleep(jittered(RETRY_PAUSE * 2u32.saturating_pow(attempt.min(8)))).await;
                 attempt += 1;

@@ -1,17 +1,22 @@
 //! The configuration: parsed once, valid from then on.
 //!
 //! [`Config::load`] reads a TOML file and lays the environment over it (`HANDFAST__PARTICIPANTS__LEDGER__URL`).
-//! Unknown keys are refused, with the place and what is known there. `config/handfast.toml` documents every option
+//! Unknown keys are refused, with the place and what was probably meant. `config/handfast.toml` documents every option
 //! at its default; a test compares it with this file.
 
 mod connection;
+mod keys;
+mod source;
+mod units;
+mod url;
 
 pub use self::connection::{Secret, Tls};
+pub use self::source::{Source, Sources};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, ParticipantName};
 pub use crate::protocol::Acknowledge;
-use serde::Deserialize;
 use serde::de::{self, Deserializer};
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,11 +24,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// Everything a bridge needs to know.
-#[derive(Debug, Clone, Deserialize)]
+///
+/// It serializes without passwords, so that a program can log what it runs with.
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// This program's name, part of every branch id: two programs that share a database need two names.
-    #[serde(deserialize_with = "from_text")]
+    #[serde(deserialize_with = "from_text", serialize_with = "text")]
     pub node: NodeName,
     /// Where decisions are kept.
     pub journal: JournalConfig,
@@ -37,30 +44,30 @@ pub struct Config {
     #[serde(default)]
     pub pool: PoolConfig,
     /// The databases, by name.
-    #[serde(default, deserialize_with = "participants")]
+    #[serde(default, deserialize_with = "participants", serialize_with = "by_name")]
     pub participants: BTreeMap<ParticipantName, ParticipantConfig>,
 }
 
 /// `[journal]`
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct JournalConfig {
     /// An existing directory of this program's own, on a disk that keeps what it synced.
     pub directory: PathBuf,
-    /// The size of a segment in bytes, preallocated.
-    #[serde(default = "segment_bytes")]
+    /// The size of a segment in bytes, preallocated. The file may say it with a unit: `"16 MiB"`.
+    #[serde(default = "segment_bytes", with = "units")]
     pub segment_bytes: u64,
 }
 
 /// `[transaction]`
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TransactionConfig {
     /// The deadline: a transaction that has not been decided by then is rolled back, locks included.
     #[serde(with = "humantime_serde")]
     pub timeout: Duration,
     /// When `commit` answers.
-    #[serde(deserialize_with = "acknowledge")]
+    #[serde(deserialize_with = "acknowledge", serialize_with = "acknowledge_text")]
     pub acknowledge: Acknowledge,
     /// How long `commit` waits for phase two before it answers with the participants still pending.
     #[serde(with = "humantime_serde")]
@@ -73,7 +80,7 @@ pub struct TransactionConfig {
 }
 
 /// `[recovery]`
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RecoveryConfig {
     /// How often the resolver looks when nothing is known to be pending.
@@ -97,7 +104,7 @@ pub struct RecoveryConfig {
 }
 
 /// `[pool]`
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PoolConfig {
     /// Sessions for each participant.
@@ -117,13 +124,14 @@ pub enum Kind {
 }
 
 /// `[participants.<name>]`
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParticipantConfig {
     /// What it is.
-    #[serde(deserialize_with = "kind")]
+    #[serde(deserialize_with = "kind", serialize_with = "kind_text")]
     pub kind: Kind,
     /// Where it is, as its driver writes it. A password in it is never printed.
+    #[serde(serialize_with = "url_text")]
     pub url: String,
     /// The password; it replaces one in the URL. Meant for the environment: `HANDFAST__PARTICIPANTS__LEDGER__PASSWORD`.
     #[serde(default)]
@@ -178,19 +186,7 @@ impl fmt::Debug for ParticipantConfig {
 impl ParticipantConfig {
     /// The URL for people: without its password, wherever the driver takes one.
     pub fn url_without_password(&self) -> String {
-        let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
-        let (authority, query) = rest.split_once('?').unwrap_or((rest, ""));
-        match authority.rsplit_once('@') {
-            // Key-value strings of PostgreSQL hold `password=`: show nothing of them.
-            _ if scheme.is_empty() => String::from("(hidden)"),
-            // A question mark may be part of the password.
-            _ if query.contains('@') => format!("{scheme}://(hidden)"),
-            Some((user, host)) => {
-                let user = user.split(':').next().unwrap_or_default();
-                format!("{scheme}://{user}@{host}")
-            }
-            None => format!("{scheme}://{authority}"),
-        }
+        url::without_password(&self.url)
     }
 }
 
@@ -264,10 +260,18 @@ fn kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Kind, D::Error> {
     }
 }
 
-/// What is wrong with a configuration, in one line, without the lines of the file and the values that its parser
-/// likes to quote: there may be a password in them.
-fn wrong(error: &config::ConfigError) -> String {
-    let text = error.to_string();
+/// Reads what was gathered, or says in one line what is wrong with it.
+fn parse(gathered: config::ConfigBuilder<config::builder::DefaultState>) -> Result<(Config, Sources), String> {
+    let gathered = gathered.build().map_err(|error| wrong(&error.to_string()))?;
+    keys::check(&gathered.cache).map_err(|text| wrong(&text))?;
+    let sources = Sources::read(&gathered.cache);
+    let config = gathered.try_deserialize().map_err(|error| wrong(&error.to_string()))?;
+    Ok((config, sources))
+}
+
+/// In one line, without the lines of the file and the values that its parser likes to quote: there may be a password in
+/// them.
+fn wrong(text: &str) -> String {
     let is_quotation = |line: &&str| line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').starts_with('|');
     let mut text: String = text.lines().filter(|line| !is_quotation(line)).collect::<Vec<_>>().join(" ");
     for secret in ["://", "password="] {
@@ -277,6 +281,35 @@ fn wrong(error: &config::ConfigError) -> String {
         }
     }
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn text<S: Serializer>(value: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+fn acknowledge_text<S: Serializer>(value: &Acknowledge, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match value {
+        Acknowledge::Applied => "applied",
+        Acknowledge::Decided => "decided",
+    })
+}
+
+fn kind_text<S: Serializer>(value: &Kind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match value {
+        Kind::Postgres => "postgres",
+        Kind::Mysql => "mysql",
+    })
+}
+
+fn url_text<S: Serializer>(value: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&url::without_password(value))
+}
+
+fn by_name<S: Serializer>(
+    all: &BTreeMap<ParticipantName, ParticipantConfig>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(all.iter().map(|(name, one)| (name.as_str(), one)))
 }
 
 fn participants<'de, D>(deserializer: D) -> Result<BTreeMap<ParticipantName, ParticipantConfig>, D::Error>
@@ -295,25 +328,27 @@ impl Config {
     /// # Errors
     /// [`ErrorKind::Config`], naming the file and the key.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        Self::load_with_sources(path).map(|(config, _)| config)
+    }
+
+    /// [`load`](Self::load), with the sources of what it read: for those who show a configuration.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_with_sources(path: impl AsRef<Path>) -> Result<(Self, Sources)> {
         Self::read(path.as_ref(), None)
     }
 
     /// With these variables in place of the environment's, if there are some.
-    fn read(path: &Path, variables: Option<HashMap<String, String>>) -> Result<Self> {
+    fn read(path: &Path, variables: Option<HashMap<String, String>>) -> Result<(Self, Sources)> {
         let file = config::File::from(path).format(config::FileFormat::Toml);
         // Not parsed into numbers and such: what they are for decides, and a password of digits is none.
         let environment =
             config::Environment::with_prefix("HANDFAST").prefix_separator("__").separator("__").source(variables);
-        let parsed = config::Config::builder()
-            .add_source(file)
-            .add_source(environment)
-            .build()
-            .and_then(config::Config::try_deserialize::<Self>);
-        parsed
-            .map_err(|error| {
-                Error::new(ErrorKind::Config, format!("configuration {}: {}", path.display(), wrong(&error)))
-            })?
-            .checked()
+        let parsed = parse(config::Config::builder().add_source(file).add_source(environment));
+        let (config, sources) = parsed
+            .map_err(|cause| Error::new(ErrorKind::Config, format!("configuration {}: {cause}", path.display())))?;
+        Ok((config.checked()?, sources))
     }
 
     /// Reads a configuration from TOML text alone.
@@ -321,12 +356,25 @@ impl Config {
     /// # Errors
     /// [`ErrorKind::Config`], naming the key.
     pub fn from_toml(text: &str) -> Result<Self> {
-        config::Config::builder()
-            .add_source(config::File::from_str(text, config::FileFormat::Toml))
-            .build()
-            .and_then(config::Config::try_deserialize::<Self>)
-            .map_err(|error| Error::new(ErrorKind::Config, format!("configuration: {}", wrong(&error))))?
-            .checked()
+        let text = config::File::from_str(text, config::FileFormat::Toml);
+        let (config, _) = parse(config::Config::builder().add_source(text))
+            .map_err(|cause| Error::new(ErrorKind::Config, format!("configuration: {cause}")))?;
+        config.checked()
+    }
+
+    /// The dotted names of all options, said or not, in the order of the documentation: `node`, `journal.directory`, ..
+    pub fn options(&self) -> Vec<String> {
+        let section = |section: &str| match section {
+            "participants" => self.participants.keys().map(|name| format!("participants.{name}")).collect(),
+            other => vec![other.to_owned()],
+        };
+        let below = |table: String| -> Vec<String> {
+            let path: Vec<_> = table.split('.').collect();
+            let keys = keys::of(&path).map(|keys| keys.iter().map(|key| format!("{table}.{key}")).collect());
+            keys.unwrap_or_else(|| vec![table.clone()])
+        };
+        let sections = keys::of(&[]).unwrap_or_default();
+        sections.iter().flat_map(|one| section(one)).flat_map(below).collect()
     }
 
     /// What serde cannot see: values that make no sense together.
@@ -407,26 +455,19 @@ mod tests {
         assert_eq!(participant.allow_unsafe, default.allow_unsafe);
     }
 
-    /// Every field of the code is in the sample: a new option cannot stay undocumented.
+    /// Every option of the code is in the sample: a new one cannot stay undocumented.
     #[test]
     fn the_sample_has_every_option() {
-        let (sample, code) = (include_str!("../config/handfast.toml"), include_str!("config.rs"));
-        let structs = code.split("#[cfg(test)]").next().unwrap().split("deny_unknown_fields").skip(1);
-        let fields = structs.flat_map(|body| body.split("\n}").next().unwrap().lines()).filter_map(|line| {
-            let field = line.trim().strip_prefix("pub ")?.split_once(": ")?.0;
-            field.chars().all(|c| c.is_ascii_lowercase() || c == '_').then_some(field)
-        });
-        let mut seen = 0;
-        for field in fields {
-            let documented = ["\n", "\n# ", "\n["].iter().any(|at| {
-                sample.contains(&format!("{at}{field} ="))
-                    || sample.contains(&format!("{at}{field}]"))
-                    || sample.contains(&format!("{at}{field}."))
-            });
-            assert!(documented, "config/handfast.toml does not document {field}");
-            seen += 1;
+        let sample = include_str!("../config/handfast.toml");
+        let options = Config::from_toml(sample).expect("the sample is valid").options();
+        let below = |section: &str| sample.split(&format!("\n[{section}]\n")).nth(1).unwrap_or(sample);
+        for option in options.iter().filter(|option| !option.starts_with("participants.orders.")) {
+            let (section, key) = option.rsplit_once('.').unwrap_or(("", option));
+            let documented = below(section).split("\n[").next().unwrap();
+            let is_there = ["\n", "\n# "].iter().any(|at| format!("\n{documented}").contains(&format!("{at}{key} = ")));
+            assert!(is_there, "config/handfast.toml does not document {option}");
         }
-        assert!(seen >= 24, "only {seen} fields were found: this test does not see them all");
+        assert!(options.len() >= 35, "only {} options: this test does not see them all", options.len());
     }
 
     #[test]
@@ -475,11 +516,83 @@ mod tests {
             of("TRANSACTION__TIMEOUT", "7s"),
             of("JOURNAL__SEGMENT_BYTES", "65536"),
         ];
-        let config = Config::read(&file, Some(variables.into_iter().collect())).unwrap();
+        let (config, sources) = Config::read(&file, Some(variables.into_iter().collect())).unwrap();
         let ledger = config.participants.values().next().unwrap();
         assert_eq!(ledger.password, Some("007".into()));
         assert_eq!((ledger.pool_size, ledger.witness), (Some(7), false));
         assert_eq!((config.transaction.timeout, config.journal.segment_bytes), (Duration::from_secs(7), 65536));
+        assert_eq!(sources.of("transaction.timeout"), Source::Environment);
+        assert_eq!(sources.of("participants.ledger.url"), Source::File);
+        assert_eq!(sources.of("transaction.retries"), Source::Default);
+    }
+
+    #[test]
+    fn what_is_misspelt_is_refused_with_what_was_meant() {
+        for (line, meant) in [
+            ("transaction.timeuot = \"3s\"", "transaction.timeuot is unknown: did you mean transaction.timeout?"),
+            ("nod = \"x\"", "nod is unknown: did you mean node?"),
+            ("timeout = \"3s\"", "timeout is unknown: did you mean transaction.timeout?"),
+            ("journals.directory = \"/j\"", "journals is unknown: did you mean journal?"),
+            ("pool.colour = 1", "pool.colour is unknown: there are size, connect_timeout"),
+            (
+                "participants.o = { kind = \"mysql\", uri = \"\" }",
+                "participants.o.uri is unknown: did you mean participants.o.url?",
+            ),
+            ("participants.legder.pool_size = 3", "participants.legder has no kind: did you mean participants.ledger?"),
+        ] {
+            assert_eq!(refused(line), format!("configuration: {meant}"));
+        }
+        let two = refused("pool.sizes = 1\nrecovery.open-wait = \"1s\"");
+        assert!(two.contains("did you mean pool.size?; recovery.open-wait"), "{two}");
+    }
+
+    /// In the words of the environment, where the mistake is there.
+    #[test]
+    fn the_environments_misspellings_are_refused_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("handfast.toml");
+        std::fs::write(&file, MINIMAL).unwrap();
+        for (name, meant) in [
+            ("TRANSACTION__TIMEUOT", "HANDFAST__TRANSACTION__TIMEOUT?"),
+            ("TRANSACTOIN__TIMEOUT", "HANDFAST__TRANSACTION__..?"),
+            ("PARTICIPANTS__LEDGER__PASWORD", "HANDFAST__PARTICIPANTS__LEDGER__PASSWORD?"),
+            ("PARTICIPANTS__LEGDER__PASSWORD", "HANDFAST__PARTICIPANTS__LEDGER__..?"),
+        ] {
+            let variables = [(format!("HANDFAST__{name}"), String::from("hush"))];
+            let error = Config::read(&file, Some(variables.into_iter().collect())).unwrap_err().chain();
+            assert!(error.contains(&format!("did you mean {meant}")) && !error.contains("hush"), "{error}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_times_ask_for_their_units() {
+        let of = |line: &str| Config::from_toml(&format!("{line}\n{MINIMAL}")).unwrap();
+        for line in ["journal.segment_bytes = 1048576", "journal.segment_bytes = \"1 MiB\""] {
+            assert_eq!(of(line).journal.segment_bytes, 1 << 20);
+        }
+        for line in ["journal.segment_bytes = \"1 mile\"", "journal.segment_bytes = -1"] {
+            let text = refused(line);
+            assert!(text.contains("a size such as \"16 MiB\"") && text.contains("segment_bytes"), "{text}");
+        }
+        for line in ["transaction.timeout = 30", "transaction.timeout = \"30\""] {
+            let text = refused(line);
+            assert!(text.contains("transaction.timeout"), "{text}");
+        }
+    }
+
+    /// Whoever shows a configuration shows no secret, and what he shows can be read.
+    #[test]
+    fn a_configuration_serializes_without_secrets() {
+        let mut config = Config::from_toml(MINIMAL).unwrap();
+        let ledger = config.participants.values_mut().next().unwrap();
+        ledger.password = Some("hush".into());
+        let shown = config::Config::try_from(&config).unwrap().cache.to_string();
+        assert!(!shown.contains("secret") && !shown.contains("hush"), "{shown}");
+        let options = config.options();
+        for name in ["node", "journal.directory", "transaction.timeout", "participants.ledger.tls_ca"] {
+            assert!(options.iter().any(|option| option == name), "{name} in {options:?}");
+        }
+        assert!(shown.contains("postgresql://app@db1/ledger") && shown.contains("16 MiB"), "{shown}");
     }
 
     #[test]

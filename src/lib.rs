@@ -46,6 +46,7 @@
 //! |---|---|---|
 //! | `rustls` | yes | encrypted connections by [rustls](https://docs.rs/rustls), with *ring*: it needs a C compiler to build, no OpenSSL and no cmake |
 //! | `native-tls` | no | the same by what the system has (OpenSSL, SChannel, Secure Transport). In place of `rustls`, with which the MySQL driver cannot be built together: `docs/guide/production.md` has what to write in `Cargo.toml` |
+//! | `metrics` | no | figures for Prometheus and the like, through the facade [metrics](https://docs.rs/metrics): `docs/metrics.md` has their names |
 //! | `cli` | no | the recovery tool, the program `handfast`, and what it alone needs. It adds nothing to the library's interface |
 //! | `torture` | no | for Handfast's own tests: points at which the process is stopped, switches for what keeps the promises. Never for production |
 //!
@@ -70,6 +71,10 @@ pub mod journal;
 pub mod participant;
 pub mod protocol;
 pub mod resolver;
+#[cfg(any(feature = "metrics", feature = "cli"))]
+pub mod telemetry;
+#[cfg(not(any(feature = "metrics", feature = "cli")))]
+mod telemetry;
 #[cfg(feature = "torture")]
 #[doc(hidden)]
 pub mod torture;

@@ -25,6 +25,7 @@ use crate::participant::mysql::MysqlBranch;
 use crate::participant::postgres::{self, PostgresBranch};
 use crate::participant::{BeginOptions, Isolation};
 use crate::protocol::{self, Acknowledge, Input, Mode, Outcome};
+use crate::telemetry::{self, Phase, Timer};
 use crate::torture::{self, Request};
 use std::any::Any;
 use std::fmt;
@@ -33,12 +34,16 @@ use std::time::Duration;
 use tokio::sync::{OnceCell, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tracing::{Instrument, Span};
 
 /// How a transaction is to run, where it differs from the configuration.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Options {
-    pub(crate) isolation: Isolation,
+    isolation: Isolation,
+    /// Where a branch has one of its own.
+    isolations: Vec<(String, Isolation)>,
+    pub(crate) retries: Option<u32>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) acknowledge: Option<Acknowledge>,
     pub(crate) read_only: Vec<String>,
@@ -50,9 +55,21 @@ impl Options {
         Self::default()
     }
 
-    /// The isolation of every branch.
+    /// The isolation of every branch, but for those that [`isolation_of`](Self::isolation_of) names.
     pub fn isolation(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;
+        self
+    }
+
+    /// The isolation of one participant's branch.
+    pub fn isolation_of(mut self, participant: impl Into<String>, isolation: Isolation) -> Self {
+        self.isolations.push((participant.into(), isolation));
+        self
+    }
+
+    /// How often [`Bridge::transaction_with`](crate::Bridge::transaction_with) runs its closure again; 0 is never.
+    pub fn retries(mut self, retries: u32) -> Self {
+        self.retries = Some(retries);
         self
     }
 
@@ -72,6 +89,18 @@ impl Options {
     pub fn read_only(mut self, participant: impl Into<String>) -> Self {
         self.read_only.push(participant.into());
         self
+    }
+
+    /// The participants that are named.
+    pub(crate) fn named(&self) -> impl Iterator<Item = &str> {
+        let isolated = self.isolations.iter().map(|(name, _)| name);
+        self.read_only.iter().chain(isolated).map(String::as_str)
+    }
+
+    /// The isolation of a branch; what was said last counts.
+    fn isolation_at(&self, participant: ParticipantName) -> Isolation {
+        let own = self.isolations.iter().rfind(|(name, _)| name == participant.as_str());
+        own.map_or(self.isolation, |(_, isolation)| *isolation)
     }
 }
 
@@ -165,6 +194,7 @@ struct Inner {
     id: TransactionId,
     options: Options,
     deadline: Instant,
+    span: Span,
     /// One for each participant of the bridge.
     branches: Vec<OnceCell<Arc<dyn Any + Send + Sync>>>,
     stage: Mutex<Stage>,
@@ -183,7 +213,7 @@ impl Transaction {
         let deadline = after(options.timeout.unwrap_or(engine.transaction.timeout));
         let branches = engine.members.iter().map(|_| OnceCell::new()).collect();
         let stage = Mutex::new(Stage::Open(Vec::new()));
-        let inner = Arc::new(Inner { engine, id, options, deadline, branches, stage });
+        let inner = Arc::new(Inner { engine, id, options, deadline, span: telemetry::span(id), branches, stage });
         // From the beginning: who closes the bridge waits for this transaction, whether or not it is ever used.
         let overdue: Weak<Inner> = Arc::downgrade(&inner);
         inner.engine.deadlines.add(deadline, id.sequence, overdue);
@@ -197,6 +227,12 @@ impl Transaction {
     /// The transaction's id, under which its outcome can be asked for at any later time.
     pub fn id(&self) -> TransactionId {
         self.inner().id
+    }
+
+    /// The transaction's span: enter it, or instrument work with it, and what is traced there belongs to the transaction.
+    /// [`Bridge::transaction`](crate::Bridge::transaction) does so by itself.
+    pub fn span(&self) -> &Span {
+        &self.inner().span
     }
 
     /// The branch on a PostgreSQL participant, begun on first use.
@@ -250,7 +286,8 @@ impl Transaction {
     async fn lend<T: Any + Send + Sync>(&self, participant: &str, asked_for: &str) -> Result<Arc<T>> {
         let inner = self.inner();
         let member = inner.engine.member(participant)?;
-        let begun = inner.branches[usize::from(member.number)].get_or_try_init(|| inner.begin(member));
+        let begun = inner.branches[usize::from(member.number)]
+            .get_or_try_init(|| inner.begin(member).instrument(Phase::Begin.span(&inner.span, Some(member.name))));
         let handle = begun.await?.clone();
         inner.open()?;
         handle.downcast().map_err(|_| {
@@ -345,6 +382,7 @@ impl Inner {
     /// Begins the branch on a member: what the application is lent.
     async fn begin(&self, member: &Member) -> Result<Arc<dyn Any + Send + Sync>> {
         self.open()?;
+        let timer = Timer::start();
         let begin = async {
             let lineage = self.engine.ready(member).await?;
             self.engine.leased(member).await?;
@@ -357,6 +395,7 @@ impl Inner {
             .map_err(|_| late(member))
             .flatten()
             .map_err(|error| error.at(member.name))?;
+        telemetry::phase(Phase::Begin, timer);
         let mode = self.begin_options(member).mode;
         let info = protocol::Branch { id: branch.id(), participant: member.name, lineage, mode };
         self.enlist(Enlisted { info, branch })
@@ -367,7 +406,7 @@ impl Inner {
         let configured = self.engine.transaction.effective_lock_timeout();
         BeginOptions {
             mode: if read_only { Mode::ReadOnly } else { Mode::Writer },
-            isolation: self.options.isolation,
+            isolation: self.options.isolation_at(member.name),
             lock_timeout: self.options.timeout.map_or(configured, |own| configured.min(own / 2)),
         }
     }
@@ -411,6 +450,7 @@ impl Inner {
             enlisted,
             acknowledge: self.options.acknowledge.unwrap_or(self.engine.transaction.acknowledge),
             deadline: self.deadline,
+            span: self.span.clone(),
         };
         Ok((verdict, self.engine.runtime.spawn(pump::run(job, input, answer))))
     }
@@ -421,7 +461,8 @@ impl Overdue for Inner {
     /// application may be in the middle of a statement on them, or asleep with one in its hand.
     fn expire(self: Arc<Self>) {
         let Ok(enlisted) = self.close(ErrorKind::TimedOut, "was rolled back at its deadline") else { return };
-        tracing::warn!(id = %self.id, "transaction rolled back at its deadline");
+        self.span.record("outcome", Outcome::RolledBack.as_str());
+        tracing::warn!(parent: &self.span, id = %self.id, "transaction rolled back at its deadline");
         let (engine, id) = (self.engine.clone(), self.id);
         engine.runtime.clone().spawn(async move {
             let ends = enlisted.iter().map(|e| engine.end_session(e.info.participant, e.branch.id().session()));

@@ -72,8 +72,9 @@ fn modules_import_only_what_they_may() {
         ("clock.rs", &["torture"]),
         ("config.rs", &["error", "id", "protocol"]),
         ("protocol", &["id", "protocol"]),
-        ("journal", &["id", "error", "protocol", "config", "journal", "torture", "clock"]),
-        ("participant", &["id", "error", "protocol", "config", "participant", "torture", "clock"]),
+        ("journal", &["id", "error", "protocol", "config", "journal", "torture", "clock", "telemetry"]),
+        ("participant", &["id", "error", "protocol", "config", "participant", "torture", "clock", "telemetry"]),
+        ("telemetry", &["id", "error", "protocol", "telemetry"]),
     ];
     for (place, allowed) in rules {
         for source in sources(place) {

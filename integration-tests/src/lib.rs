@@ -83,3 +83,8 @@ macro_rules! test_with_servers {
         }
     };
 }
+
+/// The guide's page whose examples need what users bring themselves: compiled like the others, which the library has.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/observability.md")]
+mod observability {}

@@ -6,6 +6,7 @@ use crate::protocol::Resolution;
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use humantime_serde::re::humantime::parse_duration;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -61,6 +62,10 @@ pub enum Command {
         all: bool,
     },
 
+    /// Shows the configuration in force, without secrets: each option, and whether the default, the file or the environment
+    /// says it.
+    Config,
+
     /// Shows what is in doubt or prepared, ours and foreign; read-only, works beside a running application.
     List {
         /// Ends with 3 also when anything at all, a running application's work or others', has been prepared for longer
@@ -68,6 +73,9 @@ pub enum Command {
         #[arg(long, value_name = "TIME", value_parser = parse_duration)]
         older_than: Option<Duration>,
     },
+
+    /// Shows the same again and again, and serves it to probes and to Prometheus; until Ctrl-C.
+    Watch(WatchArgs),
 
     /// Tells all about one transaction: what happened, what recovery will do and why, the statements to do it by hand.
     Explain {
@@ -202,6 +210,22 @@ pub struct ServerArgs {
     pub mysql_bin: Option<PathBuf>,
 }
 
+/// `handfast watch`
+#[derive(Debug, Clone, clap::Args)]
+pub struct WatchArgs {
+    /// The pause between two looks.
+    #[arg(long, value_name = "TIME", value_parser = pause, default_value = "2s")]
+    pub interval: Duration,
+
+    /// So many looks, then end with the exit code of the last.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+
+    /// Serve /health, /ready and /metrics here, unencrypted: `127.0.0.1:9187`; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+}
+
 /// `handfast demo`
 #[derive(Debug, Clone, clap::Args)]
 pub struct DemoArgs {
@@ -216,6 +240,15 @@ pub struct DemoArgs {
     /// Where the dice begin that say what is moved and who is killed when; printed at the end.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+}
+
+/// A time in which servers come to rest.
+fn pause(text: &str) -> Result<Duration, String> {
+    match parse_duration(text) {
+        Ok(time) if time >= Duration::from_millis(100) => Ok(time),
+        Ok(_) => Err("at least 100ms: each look asks every server".into()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Words that say something.
@@ -288,6 +321,9 @@ mod tests {
             "handfast journal repair",
             "handfast journal repair --yes",
             "handfast journal repair --reason ",
+            "handfast watch --interval 0s",
+            "handfast watch --count 0",
+            "handfast watch --listen somewhere",
         ] {
             assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
         }
@@ -339,8 +375,10 @@ mod tests {
         let help = Args::command().render_long_help().to_string();
         for word in [
             "demo",
+            "config",
             "doctor",
             "list",
+            "watch",
             "explain",
             "recover",
             "resolve",

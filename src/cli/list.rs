@@ -21,6 +21,14 @@ const SECOND_LOOK: Duration = Duration::from_secs(1);
 /// # Errors
 /// When the journal cannot be read.
 pub async fn run(config: Config, older_than: Option<Duration>, output: &mut Output) -> Result<Exit> {
+    look(config, older_than, |report| output.report(report)).await
+}
+
+/// Looks, and hands the report to `show`.
+///
+/// # Errors
+/// When the journal cannot be read.
+pub(super) async fn look(config: Config, older_than: Option<Duration>, show: impl FnOnce(&Report<'_>)) -> Result<Exit> {
     let resolver = Resolver::read(config)?;
     let mut view = resolver.observe().await;
     let plan = resolver.examine(&mut view).await;
@@ -30,7 +38,7 @@ pub async fn run(config: Config, older_than: Option<Duration>, output: &mut Outp
     if let Some(threshold) = older_than {
         report = report.and_older(threshold, older(&resolver, &view, &plan, &facts, threshold).await);
     }
-    output.report(&report);
+    show(&report);
     let status = report.status;
     drop(report);
     resolver.close().await?;

@@ -1,10 +1,12 @@
 //! The recovery tool `handfast`: one file a command, over the library's public interface alone.
 //!
 //! Data goes to stdout, messages to stderr. What a command found is a [`report::Report`], printed as text or as JSON;
-//! how things stand is an [`exit::Exit`], which becomes the exit code. No command waits without end, but `servers`.
+//! how things stand is an [`exit::Exit`], which becomes the exit code. No command waits without end, but `servers` and
+//! `watch`.
 
 pub mod args;
 mod by_hand;
+mod config;
 pub mod demo;
 mod doctor;
 mod drain;
@@ -20,6 +22,7 @@ mod recover;
 pub mod report;
 pub mod run_servers;
 pub mod servers;
+mod watch;
 
 use crate::Config;
 use crate::error::{Error, ErrorKind, Result};
@@ -51,28 +54,30 @@ pub fn main() -> ExitCode {
 }
 
 async fn run(args: Args, output: &mut Output) -> Result<Exit> {
-    let config = || Config::load(&args.config);
+    let loaded = || Config::load(&args.config);
     match args.command {
         Command::Demo(demo) => demo::run(&demo, output).await,
-        Command::DemoApplication(application) => demo::application::run(config()?, application).await,
-        Command::Doctor { all } => doctor::run(&config()?, all, output).await,
-        Command::List { older_than } => list::run(config()?, older_than, output).await,
-        Command::Recover { dry_run: true } => list::run(config()?, None, output).await,
-        Command::Recover { dry_run: false } => recover::run(config()?, output).await,
-        Command::Drain { wait } => drain::run(config()?, wait, output).await,
-        Command::Explain { what } => explain::run(config()?, &what, output).await,
+        Command::DemoApplication(application) => demo::application::run(loaded()?, application).await,
+        Command::Doctor { all } => doctor::run(&loaded()?, all, output).await,
+        Command::List { older_than } => list::run(loaded()?, older_than, output).await,
+        Command::Watch(options) => watch::run(&loaded()?, &options, output).await,
+        Command::Recover { dry_run: true } => list::run(loaded()?, None, output).await,
+        Command::Recover { dry_run: false } => recover::run(loaded()?, output).await,
+        Command::Drain { wait } => drain::run(loaded()?, wait, output).await,
+        Command::Explain { what } => explain::run(loaded()?, &what, output).await,
         Command::Resolve { id, commit, reason, .. } => {
-            by_hand::resolve(config()?, id, Command::resolution(commit), &reason, output).await
+            by_hand::resolve(loaded()?, id, Command::resolution(commit), &reason, output).await
         }
-        Command::Forget { id, reason, .. } => by_hand::forget(config()?, id, &reason, output).await,
+        Command::Forget { id, reason, .. } => by_hand::forget(loaded()?, id, &reason, output).await,
         Command::Adopt { participant, reason, gone } => {
-            by_hand::adopt(config()?, participant, &reason, gone, output).await
+            by_hand::adopt(loaded()?, participant, &reason, gone, output).await
         }
+        Command::Config => config::run(&args.config, output),
         Command::Completions { shell } => Ok(manual::completions(shell, output)),
         Command::Man { directory } => manual::pages(directory.as_deref(), output),
-        Command::Outcome { id } => outcome::run(config()?, id, output).await,
-        Command::Journal { command } => journal::run(config()?, command, output).await,
-        Command::Init { print } => init::run(&config()?, print, output).await,
+        Command::Outcome { id } => outcome::run(loaded()?, id, output).await,
+        Command::Journal { command } => journal::run(loaded()?, command, output).await,
+        Command::Init { print } => init::run(&loaded()?, print, output).await,
         Command::Servers(options) => run_servers::run(options, output).await,
     }
 }

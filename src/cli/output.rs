@@ -2,20 +2,22 @@
 
 use super::args::Format;
 use super::exit::Exit;
-use super::report::{Report, Style, paragraph};
-use std::io::{self, BufWriter, Write};
+use super::report::{Moment, Report, Style, paragraph};
+use std::io::{self, BufWriter, IsTerminal, Write};
 
 /// The command's stdout. Who closes it early (`handfast list | head -1`) has seen enough: that is no failure.
 #[derive(Debug)]
 pub struct Output {
     format: Format,
     wrote: bool,
+    /// Whoever read has gone.
+    closed: bool,
     failed: Option<io::Error>,
 }
 
 impl Output {
     pub(super) fn new(format: Format) -> Self {
-        Self { format, wrote: false, failed: None }
+        Self { format, wrote: false, closed: false, failed: None }
     }
 
     /// The form asked for.
@@ -30,6 +32,30 @@ impl Output {
             Format::Text => report.write_text(Style::of_stdout(), out),
             Format::Json => report.write_json(out),
         });
+    }
+
+    /// Prints one of many reports: on a terminal in the place of the one before, for programs as one line.
+    pub fn glance(&mut self, heading: &str, report: &Report<'_>) {
+        let format = self.format;
+        self.write(|out| match format {
+            Format::Text => {
+                if io::stdout().is_terminal() {
+                    out.write_all(b"\x1b[H\x1b[2J")?;
+                }
+                writeln!(out, "{}  {heading}\n", Moment::now())?;
+                report.write_text(Style::of_stdout(), out)?;
+                writeln!(out)
+            }
+            Format::Json => {
+                serde_json::to_writer(&mut *out, report)?;
+                writeln!(out)
+            }
+        });
+    }
+
+    /// Whether nobody reads any more.
+    pub fn is_closed(&self) -> bool {
+        self.closed || self.failed.is_some()
     }
 
     /// Prints what is known of a transaction, in words of its own where it is text.
@@ -74,10 +100,11 @@ impl Output {
         self.wrote = true;
         let mut stdout = BufWriter::new(io::stdout().lock());
         let written = print(&mut stdout).and_then(|()| stdout.flush());
-        if let Err(error) = written
-            && error.kind() != io::ErrorKind::BrokenPipe
-        {
-            self.failed.get_or_insert(error);
+        drop(stdout);
+        match written {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.closed = true,
+            Err(error) => drop(self.failed.get_or_insert(error)),
         }
     }
 

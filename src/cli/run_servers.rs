@@ -47,7 +47,8 @@ pub(super) fn options_here() -> Options {
     }
 }
 
-async fn until_told() -> Result<()> {
+/// Waits for Ctrl-C, or for what Kubernetes and systemd send.
+pub(super) async fn until_told() -> Result<()> {
     let deaf = |error| Error::new(ErrorKind::Setup, "signals cannot be received").because(error);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(deaf)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(deaf)?;

@@ -1,11 +1,11 @@
 //! What is said of a connection beside its address.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 
 /// Encryption of a connection, in PostgreSQL's words. There is no `prefer` and no `allow`: both let whoever is between
 /// decide that there is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tls {
     /// Encrypted, with a certificate that a trusted authority has signed for the very host that was asked for.
@@ -45,6 +45,13 @@ impl Secret {
     /// The text, for whom it is meant.
     pub fn reveal(&self) -> &str {
         &self.0
+    }
+}
+
+/// It serializes as its `Debug`.
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("(hidden)")
     }
 }
 

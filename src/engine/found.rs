@@ -34,8 +34,22 @@ impl Found {
         unscanned: BTreeMap<ParticipantName, String>,
     ) {
         let mut last = self.last();
+        tell(&last, &damaged, &unscanned);
         let since = |id: TransactionId| (id, last.in_doubt.get(&id).copied().unwrap_or_else(Instant::now));
         let in_doubt = in_doubt.map(since).collect();
         *last = Findings { in_doubt, damaged, unscanned };
+    }
+}
+
+/// What is new since the last pass, for whoever is on duty.
+fn tell(last: &Findings, damaged: &BTreeSet<TransactionId>, unscanned: &BTreeMap<ParticipantName, String>) {
+    for id in damaged.difference(&last.damaged) {
+        tracing::error!(%id, "damaged: a person is needed, `handfast explain` tells what happened");
+    }
+    for (participant, cause) in unscanned.iter().filter(|(name, _)| !last.unscanned.contains_key(*name)) {
+        tracing::warn!(%participant, cause, "what is prepared there cannot be seen: it is tried again");
+    }
+    for participant in last.unscanned.keys().filter(|name| !unscanned.contains_key(*name)) {
+        tracing::info!(%participant, "what is prepared there can be seen again");
     }
 }

@@ -3,6 +3,7 @@
 use super::told;
 use crate::id::BranchId;
 use crate::protocol::Outcome;
+use crate::telemetry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -79,6 +80,7 @@ impl Live {
             state.unsettled.insert(sequence, (outcome, Instant::now()));
         }
         drop(state);
+        telemetry::ended(outcome);
         self.changed.notify_waiters();
     }
 

@@ -12,6 +12,7 @@ use crate::participant::{Answer, BoxFuture, Branch};
 use crate::protocol::{
     self, Acknowledge, Coordinator, DamageRecord, DamagedBranch, Finish, Input, Outcome, Output, Record, Vote,
 };
+use crate::telemetry::Course;
 use crate::torture::{self, Point, Request, Step};
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -20,6 +21,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
+use tracing::{Instrument, Span};
 
 /// A branch that takes part, and the session it works on.
 pub(crate) struct Enlisted {
@@ -47,6 +49,8 @@ pub(crate) struct Job {
     pub acknowledge: Acknowledge,
     /// From then on only a decision already made commits it.
     pub deadline: Instant,
+    /// The transaction's, wherever it began.
+    pub span: Span,
 }
 
 /// The session of a branch: at hand, lent to a request, or closed.
@@ -122,6 +126,7 @@ struct Pump {
     alarm: Pin<Box<Sleep>>,
     /// The decision is durable.
     decided: bool,
+    course: Course,
     /// The last to be dropped: should the pump meet a bug, its sessions are closed first.
     unfinished: Unfinished,
 }
@@ -130,6 +135,7 @@ struct Pump {
 /// outcome is certain, and goes on until every branch is finished or left to the resolver.
 pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>) {
     let unfinished = Unfinished::new(&job);
+    let course = Course::new(job.id, job.span, job.enlisted.iter().map(|enlisted| enlisted.info.participant));
     let infos = job.enlisted.iter().map(|enlisted| enlisted.info).collect();
     let taking = |enlisted: &Enlisted| (enlisted.info.participant, job.engine.taking(enlisted.info.participant));
     let leases = job.enlisted.iter().map(taking).collect();
@@ -150,6 +156,7 @@ pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>
         timer: (input == Input::Commit).then_some(job.deadline),
         alarm: Box::pin(sleep_until(job.deadline.min(after(PATIENCE)))),
         decided: false,
+        course,
         unfinished,
     };
     torture::pass(Point::Step(Step::Ending), None).await;
@@ -275,6 +282,7 @@ impl Pump {
     }
 
     fn carry_out(&mut self, output: Output) {
+        self.course.enter(&output);
         match output {
             Output::Prepare(id) => self.vote(id, Request::Prepare, |branch| branch.prepare()),
             Output::EndReadOnly(id) => self.vote(id, Request::EndReadOnly, |branch| branch.end_read_only()),
@@ -306,12 +314,12 @@ impl Pump {
         F: Future<Output = Event> + Send + 'static,
         W: FnOnce(Box<dyn Branch>) -> F,
     {
-        let (_, session) = self.sessions.get_mut(&id).expect("a coordinator knows its own branches alone");
+        let (name, session) = self.sessions.get_mut(&id).expect("a coordinator knows its own branches alone");
         let (handle, registration) = AbortHandle::new_pair();
         let Session::Idle(branch) = std::mem::replace(session, Session::Busy(handle)) else {
             panic!("a coordinator asks a session for one thing at a time: {id}");
         };
-        let work = Abortable::new(work(branch), registration);
+        let work = Abortable::new(work(branch).instrument(self.course.request(Some(*name))), registration);
         self.requests.push(Box::pin(async move { work.await.unwrap_or(Event::GivenUp) }));
     }
 
@@ -347,12 +355,13 @@ impl Pump {
         self.timer = Some(after(PATIENCE));
         self.unfinished.handed_out = true;
         let engine = self.engine.clone();
-        self.requests.push(Box::pin(async move {
+        let writing = async move {
             torture::pass(Point::Step(Step::Append), None).await;
             let written = engine.journal.append(record).await;
             torture::pass(Point::Step(Step::Appended), None).await;
             Event::Appended(written)
-        }));
+        };
+        self.requests.push(Box::pin(writing.instrument(self.course.request(None))));
     }
 
     fn remember(&mut self, branch: DamagedBranch) {
@@ -378,6 +387,7 @@ impl Pump {
     fn answer(&mut self, outcome: Outcome) {
         assert!(self.outcome.is_none_or(|before| before == outcome), "a transaction has one outcome");
         self.outcome = Some(outcome);
+        self.course.certain(outcome);
         let Some(answer) = self.answer.take() else { return };
         let mut causes = std::mem::take(&mut self.causes).into_iter();
         let verdict = Verdict {
@@ -386,6 +396,7 @@ impl Pump {
             cleanup: causes.collect(),
             pending: self.pending.values().copied().collect(),
         };
+        self.course.answered(outcome, verdict.cause.as_ref(), &verdict.pending);
         torture::pass_blocking(Point::Step(Step::Answer));
         // The application may have dropped its future: the outcome can be asked for by id.
         let _ = answer.send(verdict);
@@ -393,6 +404,7 @@ impl Pump {
 
     fn end(mut self) {
         self.unfinished.is_over = true;
+        self.course.leave();
         assert!(self.coordinator.is_finished(), "{}: nothing is under way, yet the coordinator waits", self.id);
         let outcome = self.outcome.expect("a finished coordinator has answered");
         let left_some = !self.left.is_empty();

@@ -279,8 +279,8 @@ pub type Hear<'a> = &'a (dyn Fn(usize, Answer<Finish>) + Sync);
 /// A database that can take part. Implement it to add another kind.
 ///
 /// The resolver calls everything but [`begin`](Self::begin) over a connection that is the participant's own, never
-/// from the pool, so that recovery cannot starve behind the transactions that wait for it; another one holds the lease. Each call is bounded in
-/// time by the implementation.
+/// from the pool, so that recovery cannot starve behind the transactions that wait for it; another one holds the lease.
+/// Each call is bounded in time by the implementation.
 pub trait Participant: Send + Sync + 'static {
     /// The configured name.
     fn name(&self) -> ParticipantName;
@@ -356,8 +356,6 @@ pub trait Participant: Send + Sync + 'static {
     /// Ends every session that these incarnations have under this participant's number, all at once, and waits until they
     /// are gone with what they hold: how many there were. Prepared branches stay. Sessions of any other incarnation or
     /// number are left alone. An error when one lingers, or may not be ended: then nothing is certain of any.
-    ///
-    /// One or two questions to the server, however many incarnations.
     fn end_sessions<'a>(&'a self, participant: u16, incarnations: &'a [Incarnation]) -> BoxFuture<'a, Result<usize>>;
 
     /// The witnesses that these incarnations' branches have left under this participant's number, and what stands in
@@ -395,8 +393,7 @@ pub trait Participant: Send + Sync + 'static {
         self.lease().is_some()
     }
 
-    /// The incarnations in the participant's own table, of whatever node and journal, this participant's number or
-    /// another's.
+    /// The incarnations in the participant's own table: any node's, any journal's, this participant's number or another's.
     fn registry(&self) -> BoxFuture<'_, Result<Vec<Registered>>> {
         Box::pin(async { Ok(Vec::new()) })
     }
@@ -410,6 +407,11 @@ pub trait Participant: Send + Sync + 'static {
     /// the right, where it sees nobody because it may not.
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<Waiting>>> {
         Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// How many more branches the server would let be prepared, of whomever; `None` where there is no such bound.
+    fn room(&self) -> BoxFuture<'_, Result<Option<u64>>> {
+        Box::pin(async { Ok(None) })
     }
 
     /// Looks at every prerequisite that this participant has, in a few seconds, and prepares, lists and rolls back one

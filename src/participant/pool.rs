@@ -4,6 +4,7 @@ use super::witness::wrong_lineage;
 use super::{BoxFuture, Claim, Registration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, Lineage, ParticipantName};
+use crate::telemetry::{self, Timer};
 use deadpool::managed::{Manager, Object, Pool, PoolError};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,7 +19,10 @@ pub(super) async fn take<M>(name: ParticipantName, pool: &Pool<M>, wait: Duratio
 where
     M: Manager<Error = Error>,
 {
-    let Ok(taken) = tokio::time::timeout(wait, pool.get()).await else {
+    let timer = Timer::start();
+    let taken = tokio::time::timeout(wait, pool.get()).await;
+    telemetry::pool_wait(name, timer);
+    let Ok(taken) = taken else {
         let status = pool.status();
         let (kind, why) = if status.size >= status.max_size {
             (

@@ -2,6 +2,7 @@
 //! exit code, its output, and what the databases hold afterwards.
 
 mod by_hand;
+mod configuration;
 mod crashes;
 mod demo;
 mod doctor;
@@ -13,3 +14,4 @@ mod monitoring;
 mod refusals;
 mod runbook;
 mod stage;
+mod watch;

@@ -31,7 +31,7 @@ each_pair! {
         let good = stage.config().toml();
         let with = |from: &str, to: &str| good.replacen(from, to, 1);
         let wrong = [
-            (with("timeout = \"100s\"", "timeuot = \"100s\""), vec!["timeuot", "unknown field"]),
+            (with("timeout = \"100s\"", "timeuot = \"100s\""), vec!["timeuot is unknown: did you mean transaction.timeout?"]),
             (with("timeout = \"100s\"", "timeout = \"soon\""), vec!["timeout"]),
             (with("size = 4", "size = 0"), vec!["pool of size 0"]),
             (with("node = \"", "node = \"No "), vec!["No n"]),

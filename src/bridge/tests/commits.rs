@@ -281,6 +281,50 @@ async fn the_closure_is_run_again_only_where_that_is_right() {
     assert_eq!((error.kind(), runs.load(Ordering::Relaxed)), (ErrorKind::InDoubt, 1), "in doubt is never run again");
 }
 
+#[tokio::test]
+async fn a_call_has_options_of_its_own() {
+    let world = World::new();
+    let bridge = world.open().await;
+    let runs = AtomicU32::new(0);
+    for (limit, expected) in [(0, 1), (2, 3)] {
+        runs.store(0, Ordering::Relaxed);
+        let failing = async |_: &Transaction| {
+            runs.fetch_add(1, Ordering::Relaxed);
+            Err::<(), _>(Error::new(ErrorKind::Retry, "deadlock"))
+        };
+        let error = bridge.transaction_with(Options::new().retries(limit), failing).await.unwrap_err();
+        assert_eq!((error.kind(), runs.load(Ordering::Relaxed)), (ErrorKind::Retry, expected));
+    }
+    runs.store(0, Ordering::Relaxed);
+    let late = async |tx: &Transaction| {
+        write(tx, "left", 1, 10).await?;
+        runs.fetch_add(1, Ordering::Relaxed);
+        std::future::pending::<Result<()>>().await
+    };
+    let options = Options::new().timeout(Duration::from_millis(50));
+    let waiting = tokio::time::timeout(Duration::from_secs(10), bridge.transaction_with(options, late));
+    tokio::select! {
+        _ = waiting => panic!("the closure never ends"),
+        () = eventually("the deadline has freed the row", || runs.load(Ordering::Relaxed) == 1 && world.nothing_held(1)) => {}
+    }
+    let unknown = Options::new().isolation_of("middle", crate::participant::Isolation::Serializable);
+    assert_eq!(bridge.transaction_with(unknown, async |_| Ok(())).await.unwrap_err().kind(), ErrorKind::Config);
+}
+
+#[tokio::test]
+async fn a_panic_in_the_closure_rolls_back() {
+    let world = World::new();
+    let bridge = world.open().await;
+    let task = tokio::spawn(bridge.transaction(async move |tx| {
+        write(tx, "left", 1, 10).await?;
+        panic!("the application's own bug")
+    }));
+    let ended: Result<Result<()>, _> = task.await;
+    assert!(ended.unwrap_err().is_panic());
+    eventually("its row is free", || world.nothing_held(1)).await;
+    assert_eq!(world.values(1), UNTOUCHED);
+}
+
 /// A prepare that nobody answered may still be on its way when recovery looks: the fence stops it.
 #[tokio::test]
 async fn a_branch_that_was_left_is_fenced() {

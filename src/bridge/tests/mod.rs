@@ -6,6 +6,7 @@ mod damage;
 mod deadlines;
 mod opening;
 mod settling;
+mod telemetry;
 mod upkeep;
 
 use super::*;

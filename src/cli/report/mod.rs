@@ -353,6 +353,16 @@ impl<'a> Report<'a> {
         Self { status, error, ..Self::new(Vec::new(), Rows::none(), Rows::none()) }
     }
 
+    /// How many transactions recovery has to settle yet.
+    pub fn in_doubt(&self) -> usize {
+        self.tally.in_doubt
+    }
+
+    /// How many transactions wait for a person.
+    pub fn damaged(&self) -> usize {
+        self.tally.damaged + self.tally.to_resolve
+    }
+
     /// Says who has the journal.
     #[must_use]
     pub fn in_use_by(mut self, holder: Option<String>) -> Self {

@@ -5,11 +5,19 @@ use crate::protocol::recovery::{Action, Evidence, History};
 use humantime_serde::re::humantime::format_rfc3339_seconds;
 use serde::{Serialize, Serializer};
 use std::fmt;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A moment in milliseconds since 1970: `2026-11-29T23:01:12Z`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment(pub u64);
+
+impl Moment {
+    /// This one, by this machine's clock.
+    pub fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+}
 
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,6 +4,7 @@ use super::super::format::Content;
 use super::super::sync::{Builder, Instant, JoinHandle};
 use super::super::writer::{Writer, snapshot};
 use super::{Request, SPACE_RETRY, Shared, Work, answer};
+use crate::telemetry::{self, Timer};
 use std::io;
 use std::sync::Arc;
 
@@ -97,11 +98,13 @@ impl Committer<'_> {
             answer(batch, true);
             return Ok(());
         }
+        let timer = Timer::start();
         let flushed = self.writer.flush();
         if let Err(error) = self.told(flushed) {
             answer(batch, false);
             return Err(error);
         }
+        telemetry::synced(batch.iter().filter(|request| request.record.is_some()).count(), timer);
         let mut state = self.shared.state();
         for record in batch.iter().filter_map(Request::forced) {
             state.image.apply(record).expect("checked when it was queued");

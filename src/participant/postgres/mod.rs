@@ -31,6 +31,7 @@ mod holding;
 mod lease;
 mod lent;
 mod probe;
+mod room;
 mod session;
 mod setup;
 mod sql;
@@ -361,6 +362,10 @@ impl Participant for Postgres {
 
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<Waiting>>> {
         Box::pin(self.do_waiting())
+    }
+
+    fn room(&self) -> BoxFuture<'_, Result<Option<u64>>> {
+        Box::pin(self.do_room())
     }
 
     fn check(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {

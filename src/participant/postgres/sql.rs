@@ -250,6 +250,10 @@ impl Sql {
     pub(super) const SLOTS: &str = "SELECT pg_catalog.concat(pg_catalog.current_setting('max_prepared_transactions'), \
          ', in use ', (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_xacts))";
 
+    /// How many of them are free.
+    pub(super) const ROOM: &str = "SELECT pg_catalog.current_setting('max_prepared_transactions')::pg_catalog.int8 \
+         - (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_xacts)";
+
     /// Ends sessions by name, each awaited up to `$2` milliseconds.
     pub(super) const END_SESSION: &str = "SELECT pg_catalog.pg_terminate_backend(pid, $2) FROM pg_catalog.pg_stat_activity \
          WHERE application_name = $1 AND datname = pg_catalog.current_database() AND pid <> pg_catalog.pg_backend_pid()";
