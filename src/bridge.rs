@@ -80,7 +80,7 @@ impl Bridge {
     /// As [`open`](Self::open).
     pub async fn open_with(config: Config, others: Vec<Arc<dyn Participant>>) -> Result<Self> {
         let participants = participant::by_name(participant::from_config(&config)?, others)?;
-        let engine = Arc::new(Engine::open(config, participants)?);
+        let engine = Arc::new(Engine::open(config, participants).await?);
         let reached = match engine.reach_all().await {
             Err(Refusal::Whole(error)) => return Err(error),
             Err(Refusal::Part(error)) => Err(error),
@@ -248,6 +248,11 @@ impl Bridge {
             let resolver = Resolver::live(self.engine.clone());
             // What it does not settle in time is the next opening's.
             let _ = tokio::time::timeout(self.engine.recovery.open_wait, resolver.sweep_branches(&|_| {})).await;
+        }
+        // What is over is written down while there is a connection for it; or else the next opening does so.
+        if self.engine.journal.is_on_anchor() {
+            let wait = self.engine.recovery.statement_timeout;
+            let _ = tokio::time::timeout(wait, self.engine.journal.flush()).await;
         }
         let closing = self.engine.members.iter().map(|member| member.participant.close());
         join_all(closing).await;

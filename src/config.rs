@@ -5,8 +5,10 @@
 //! at its default; a test compares it with this file.
 
 mod connection;
+mod decision;
 
 pub use self::connection::{Secret, Tls};
+pub use self::decision::Decision;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, ParticipantName};
 pub use crate::protocol::Acknowledge;
@@ -25,7 +27,8 @@ pub struct Config {
     /// This program's name, part of every branch id: two programs that share a database need two names.
     #[serde(deserialize_with = "from_text")]
     pub node: NodeName,
-    /// Where decisions are kept.
+    /// The directory of decisions, where they are not kept by an anchor.
+    #[serde(default)]
     pub journal: JournalConfig,
     /// How transactions run.
     #[serde(default)]
@@ -45,7 +48,9 @@ pub struct Config {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JournalConfig {
-    /// An existing directory of this program's own, on a disk that keeps what it synced.
+    /// An existing directory of this program's own, on a disk that keeps what it synced. Empty where there is none, which
+    /// is right with an anchor alone.
+    #[serde(default)]
     pub directory: PathBuf,
     /// The size of a segment in bytes, preallocated.
     #[serde(default = "segment_bytes")]
@@ -59,6 +64,8 @@ pub struct TransactionConfig {
     /// The deadline: a transaction that has not been decided by then is rolled back, locks included.
     #[serde(with = "humantime_serde")]
     pub timeout: Duration,
+    /// Where the decision over a transaction of several writers is kept.
+    pub decision: Decision,
     /// When `commit` answers.
     #[serde(deserialize_with = "acknowledge")]
     pub acknowledge: Acknowledge,
@@ -198,6 +205,7 @@ impl Default for TransactionConfig {
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(30),
+            decision: Decision::Journal,
             acknowledge: Acknowledge::Applied,
             apply_wait: Duration::from_secs(5),
             lock_timeout: None,
@@ -210,6 +218,19 @@ impl TransactionConfig {
     /// The lock timeout in force: below the deadline, so that a deadlock between two databases breaks.
     pub fn effective_lock_timeout(&self) -> Duration {
         self.lock_timeout.unwrap_or(self.timeout / 2)
+    }
+}
+
+impl Default for JournalConfig {
+    fn default() -> Self {
+        Self { directory: PathBuf::new(), segment_bytes: segment_bytes() }
+    }
+}
+
+impl JournalConfig {
+    /// Whether there is a directory at all.
+    pub fn is_set(&self) -> bool {
+        !self.directory.as_os_str().is_empty()
     }
 }
 
@@ -263,6 +284,9 @@ fn kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Kind, D::Error> {
         other => Err(de::Error::custom(format!("{other:?} is not \"postgres\" or \"mysql\" (for MariaDB too)"))),
     }
 }
+
+const NO_DIRECTORY: &str = "missing field `directory` in journal: decisions are kept there, unless transaction.decision \
+     names the participant that keeps them";
 
 /// What is wrong with a configuration, in one line, without the lines of the file and the values that its parser
 /// likes to quote: there may be a password in them.
@@ -363,6 +387,14 @@ impl Config {
         }
         if self.journal.segment_bytes < 64 * 1024 {
             return wrong("journal.segment_bytes is below 65536".into());
+        }
+        let Some(anchor) = self.transaction.decision.anchor() else {
+            return if self.journal.is_set() { Ok(self) } else { wrong(NO_DIRECTORY.into()) };
+        };
+        if self.participants.get(&anchor).is_some_and(|anchor| !anchor.witness) {
+            return wrong(format!(
+                "transaction.decision is {anchor}, and participants.{anchor}.witness is off: its witness is the decision"
+            ));
         }
         Ok(self)
     }

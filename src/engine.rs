@@ -1,6 +1,7 @@
 //! What a running bridge consists of: its participants, its journal, its live transactions. Transactions, coordinators
 //! and the resolver share one [`Engine`].
 
+pub(crate) mod anchor;
 mod found;
 mod lease;
 mod live;
@@ -56,15 +57,19 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Takes the journal's lock and a new incarnation. Reaches nobody yet.
-    pub fn open(config: Config, participants: BTreeMap<ParticipantName, Arc<dyn Participant>>) -> Result<Self> {
+    /// Takes the journal's lock and a new incarnation. Reaches nobody yet but the anchor, where one decides.
+    pub async fn open(config: Config, participants: BTreeMap<ParticipantName, Arc<dyn Participant>>) -> Result<Self> {
         let opening = opening(&config, participants.keys().copied())?;
         let incarnation = opening.incarnation;
-        let journal = Journal::open(&config.journal, opening)?;
+        let journal = match anchor::find(&config, &participants)? {
+            None => Journal::open(&config.journal, opening)?,
+            Some(anchor) => anchor::open(anchor, opening).await?,
+        };
         let registration = Registration {
             node: config.node,
             incarnation,
             journal: journal.id(),
+            decision: config.transaction.decision,
             participant: 0,
             host: journal::host(),
             expected: None,
