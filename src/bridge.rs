@@ -4,6 +4,7 @@
 //! register it with every participant that can be reached, settle what earlier incarnations left. Only then does a
 //! transaction begin. A participant that cannot be reached does not hold the others up: the resolver goes on trying.
 
+mod elsewhere;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use crate::participant::{self, BoxFuture, Participant};
 use crate::protocol::Outcome;
 use crate::resolver::{Pass, Resolver, Status};
 use crate::transaction::{Options, Transaction};
+use elsewhere::Elsewhere;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use std::panic::AssertUnwindSafe;
@@ -32,6 +34,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(5);
 #[derive(Clone)]
 pub struct Bridge {
     engine: Arc<Engine>,
+    /// What decided for this node before, where that was elsewhere.
+    elsewhere: Arc<Elsewhere>,
     background: Arc<Background>,
 }
 
@@ -80,6 +84,9 @@ impl Bridge {
     /// As [`open`](Self::open).
     pub async fn open_with(config: Config, others: Vec<Arc<dyn Participant>>) -> Result<Self> {
         let participants = participant::by_name(participant::from_config(&config)?, others)?;
+        // First of all: what is prepared under another memory's decisions is settled by those.
+        let elsewhere = Arc::new(Elsewhere::find(&config, &participants).await?);
+        elsewhere.settle(config.recovery.open_wait).await?;
         let engine = Arc::new(Engine::open(config, participants).await?);
         let reached = match engine.reach_all().await {
             Err(Refusal::Whole(error)) => return Err(error),
@@ -95,12 +102,14 @@ impl Bridge {
         }
         reached?;
         let (leases, tables) = (engine.clone(), engine.clone());
+        let before = elsewhere.clone();
         let tasks = vec![
+            engine.runtime.spawn(async move { before.keep_settling().await }),
             engine.runtime.spawn(resolver.run()),
             engine.runtime.spawn(for_ever(leases, "keeping the leases", |engine| Box::pin(engine.keep_leases()))),
             engine.runtime.spawn(for_ever(tables, "pruning", |engine| Box::pin(engine.keep_pruning()))),
         ];
-        Ok(Self { engine, background: Arc::new(Background(Mutex::new(tasks))) })
+        Ok(Self { engine, elsewhere, background: Arc::new(Background(Mutex::new(tasks))) })
     }
 
     /// Begins a transaction as configured.
@@ -191,7 +200,10 @@ impl Bridge {
     /// # Cancel safety
     /// May be dropped at any point.
     pub async fn outcome(&self, id: TransactionId) -> Result<Outcome> {
-        Resolver::live(self.engine.clone()).outcome(id).await
+        match Resolver::live(self.engine.clone()).outcome(id).await {
+            Err(error) if error.kind() == ErrorKind::Unknown => self.elsewhere.outcome(id, error).await,
+            outcome => outcome,
+        }
     }
 
     /// Waits until a transaction is over: committed and readable on every participant, rolled back, or damaged. After a
@@ -256,6 +268,7 @@ impl Bridge {
         }
         let closing = self.engine.members.iter().map(|member| member.participant.close());
         join_all(closing).await;
+        self.elsewhere.close().await;
         self.engine.journal.close()
     }
 }

@@ -31,7 +31,7 @@ pub use status::{ParticipantStatus, Status};
 use crate::config::{Config, RecoveryConfig};
 use crate::engine::{Engine, anchor, now_ms, opening};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{NodeName, ParticipantName, TransactionId};
+use crate::id::{Incarnation, NodeName, ParticipantName, TransactionId};
 use crate::journal::{self, Journal, Verdict};
 use crate::participant::{self, BoxFuture, Participant};
 use crate::protocol::recovery::{self, Action, BranchPlan, Memory, Observation, Plan, Recalled, questions};
@@ -138,6 +138,11 @@ impl Resolver {
             Store::Offline(offline) if offline.in_use => offline.holder.clone(),
             Store::Offline(_) | Store::Live(_) | Store::Locked(_) | Store::Read(_) => None,
         }
+    }
+
+    /// Whether an opening may be at work: what it decides may be younger than what is remembered.
+    pub fn is_at_work(&self, incarnation: Incarnation) -> bool {
+        Memory::is_at_work(&self.store, incarnation)
     }
 
     /// What is to be done about what was seen.
