@@ -84,11 +84,15 @@ impl Bridge {
     /// As [`open`](Self::open).
     pub async fn open_with(config: Config, others: Vec<Arc<dyn Participant>>) -> Result<Self> {
         let participants = participant::by_name(participant::from_config(&config)?, others)?;
-        // First of all: what is prepared under another memory's decisions is settled by those.
-        let elsewhere = Arc::new(Elsewhere::find(&config, &participants).await?);
-        elsewhere.settle(config.recovery.open_wait).await?;
-        let engine = Arc::new(Engine::open(config, participants).await?);
-        let reached = match engine.reach_all().await {
+        let engine = Arc::new(Engine::open(config.clone(), participants).await?);
+        let mut reached = engine.reach_all().await;
+        let elsewhere = Arc::new(Elsewhere::find(&config, engine.decided_elsewhere())?);
+        if !elsewhere.is_empty() {
+            // What is prepared under another memory's decisions is settled by those, and may have been in the way.
+            elsewhere.settle(config.recovery.open_wait).await;
+            reached = engine.reach_all().await;
+        }
+        let reached = match reached {
             Err(Refusal::Whole(error)) => return Err(error),
             Err(Refusal::Part(error)) => Err(error),
             Ok(()) => Ok(()),

@@ -514,6 +514,25 @@ mod tests {
         assert_eq!((config.transaction.timeout, config.journal.segment_bytes), (Duration::from_secs(7), 65536));
     }
 
+    /// With an anchor there is no journal to name; without one there is.
+    #[test]
+    fn an_anchor_needs_no_journal() {
+        let of = |decision: &str, extra: &str| {
+            let text = format!(
+                "node = \"n\"\n{decision}\nparticipants.ledger = {{ kind = \"postgres\", url = \"u\"{extra} }}"
+            );
+            Config::from_toml(&text)
+        };
+        let anchored = of("transaction.decision = \"ledger\"", "").unwrap();
+        assert_eq!(anchored.transaction.decision.anchor().map(|name| name.to_string()), Some("ledger".into()));
+        assert!(!anchored.journal.is_set());
+        let refused = |result: Result<Config>| result.map(|_| ()).unwrap_err().chain();
+        assert!(refused(of("", "")).contains("missing field `directory`"));
+        assert!(refused(of("transaction.decision = \"journal\"", "")).contains("missing field `directory`"));
+        assert!(refused(of("transaction.decision = \"ledger\"", ", witness = false")).contains("witness"));
+        assert!(refused(of("transaction.decision = \"Ledger!\"", "")).contains("neither"));
+    }
+
     #[test]
     fn a_missing_file_is_named() {
         let error = Config::load("/nowhere/handfast.toml").unwrap_err();

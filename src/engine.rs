@@ -18,13 +18,13 @@ pub(crate) use pump::{Enlisted, Job, Verdict};
 pub(crate) use vet::{Objection, older_copy, unknown_decision, unknown_opening, vet};
 
 pub(crate) use crate::clock::now_ms;
-use crate::config::{Config, RecoveryConfig, TransactionConfig};
+use crate::config::{Config, Decision, RecoveryConfig, TransactionConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, Lineage, ParticipantName, SessionName, TransactionId};
 use crate::journal::{self, Journal, Opening};
 use crate::participant::{Claim, Participant, Registration, witness};
 use futures_util::future::join_all;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -154,6 +154,12 @@ impl Engine {
         }
         let fatal = failed.into_iter().find(|error| none_reached || error.kind() != ErrorKind::Unavailable);
         fatal.map_or(Ok(()), |error| Err(Refusal::Part(error)))
+    }
+
+    /// Where the decisions of earlier openings are, if elsewhere, as far as the registries were read.
+    pub fn decided_elsewhere(&self) -> BTreeSet<Decision> {
+        let all = self.members.iter().flat_map(Member::registered);
+        all.filter(|decision| *decision != self.transaction.decision).collect()
     }
 
     async fn vet(&self, member: &Member, claim: Claim) -> Result<()> {

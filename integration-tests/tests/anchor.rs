@@ -1,5 +1,6 @@
 //! A participant decides, in place of a journal: on real servers, whichever of the two it is.
 
+use handfast::protocol::recovery::Plan;
 use handfast::resolver::Resolver;
 use handfast::{Outcome, TransactionId};
 use integration_tests::each_pair;
@@ -26,6 +27,12 @@ async fn recovered(world: &World, anchor: &str, id: TransactionId) -> Outcome {
     let outcome = resolver.outcome(id).await.unwrap();
     resolver.close().await.unwrap();
     outcome
+}
+
+/// What the plan has of a transaction's branches.
+fn rows(plan: &Plan, id: TransactionId) -> Vec<(&'static str, &'static str)> {
+    let of = plan.branches().filter(|branch| branch.id.transaction == id);
+    of.map(|branch| (if branch.participant.as_str() == LEDGER { LEDGER } else { ORDERS }, branch.row)).collect()
 }
 
 each_pair! {
@@ -186,6 +193,44 @@ each_pair! {
             bridge.close().await.unwrap();
             key += 10;
         }
+    }
+
+    /// What recovery finds where nobody knows yet whether it was decided.
+    async fn nothing_moves_before_the_anchor_has_said(other) {
+        let world = World::new(other).await;
+        let program = Program::start(world.config(&by(LEDGER))).await;
+        let rule = world.ledger.proxy.on("'anchor ").and_stay_down().cut();
+        let id = program.begin_commit(600).await;
+        rule.fired().await;
+        program.crash().await;
+        world.ledger.proxy.up();
+        let reader = Resolver::read(world.config(&by(LEDGER))).unwrap();
+        let seen = async || rows(&reader.plan(&reader.observe().await.observation), id);
+        // row: anchor, asked
+        // row: anchored
+        eventually("its lease is free", async || seen().await == [(LEDGER, "anchor, asked"), (ORDERS, "anchored")]).await;
+        // row: anchor, unseen
+        world.ledger.proxy.down();
+        assert_eq!(seen().await, [(LEDGER, "anchor, unseen"), (ORDERS, "anchored")]);
+        world.ledger.proxy.up();
+        // row: anchor, there
+        let own = id.branch(0, 0);
+        world.ledger.query(&format!("BEGIN; PREPARE TRANSACTION '{own}'")).await;
+        assert_eq!(seen().await, [(LEDGER, "anchor, there"), (ORDERS, "anchored")]);
+        world.ledger.query(&format!("ROLLBACK PREPARED '{own}'")).await;
+        reader.close().await.unwrap();
+        // row: anchor, held
+        let (somebody, key) = (format!("of {id}"), format!("{}, {}, 0", id.incarnation.to_sql(), id.sequence));
+        let insert = format!("INSERT INTO handfast_witness VALUES ({key}, 'decided')");
+        world.ledger.query(&format!("BEGIN; {insert}; PREPARE TRANSACTION '{somebody}'")).await;
+        let resolver = Resolver::open(world.config(&by(LEDGER))).unwrap();
+        let pass = resolver.sweep(&|_| {}).await;
+        assert_eq!(rows(&pass.left, id), [(LEDGER, "anchor, held"), (ORDERS, "anchored")]);
+        assert!(!pass.is_complete() && !world.orders.prepared().await.is_empty());
+        resolver.close().await.unwrap();
+        world.ledger.query(&format!("ROLLBACK PREPARED '{somebody}'")).await;
+        assert_eq!(recovered(&world, LEDGER, id).await, Outcome::RolledBack);
+        world.is_nowhere(600).await;
     }
 
     /// Answered at the decision, and awaited.

@@ -2,24 +2,22 @@
 //!
 //! Every participant's registry says of each opening where its decisions are. Each such place gets a resolver of its own,
 //! with connections of its own, that knows the openings of that place alone: so nothing is ever settled by a memory that
-//! did not decide it. It makes its passes before this bridge registers anywhere, and goes on in the background until
-//! nothing is left; then it only answers who asks for an outcome.
+//! did not decide it. It makes its passes before this bridge begins anything, and goes on in the background until nothing is
+//! left; then it only answers who asks for an outcome.
 
 use crate::config::{Config, Decision};
 use crate::engine::jittered;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{ParticipantName, TransactionId};
-use crate::participant::Participant;
+use crate::id::TransactionId;
 use crate::protocol::Outcome;
 use crate::resolver::Resolver;
 use futures_util::future::join_all;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The resolvers of other places.
 pub(super) struct Elsewhere {
-    places: Mutex<Vec<Arc<Place>>>,
+    places: Vec<Place>,
     backoff: (Duration, Duration),
 }
 
@@ -29,69 +27,46 @@ struct Place {
 }
 
 impl Elsewhere {
-    /// Asks the registries. A participant that cannot be reached, or is of a kind that the configuration does not know, is
-    /// not asked: what it holds stays as it is, and is told as foreign.
-    pub(super) async fn find(
-        config: &Config,
-        participants: &BTreeMap<ParticipantName, Arc<dyn Participant>>,
-    ) -> Result<Self> {
-        let wait = config.recovery.open_wait;
-        let asked = participants.values().filter(|one| config.participants.contains_key(&one.name()));
-        let asked = asked.map(|one| tokio::time::timeout(wait, one.registry()));
-        let found = join_all(asked).await.into_iter().filter_map(|answer| answer.ok()?.ok()).flatten();
-        let own = config.transaction.decision;
-        let before: BTreeSet<_> = found
-            .filter(|row| row.node == config.node)
-            .filter_map(|row| row.decision)
-            .filter(|decision| *decision != own)
-            .map(Decision::anchor)
-            .collect();
+    /// Opens a resolver for each place. One that is out of reach is told, and what was decided there is left as it is.
+    pub(super) fn find(config: &Config, before: BTreeSet<Decision>) -> Result<Self> {
         let mut places = Vec::new();
-        for anchor in before {
-            let decision = anchor.map_or(Decision::Journal, Decision::Anchor);
+        for decision in before {
             if let Some(resolver) = open(config, decision)? {
                 let resolver = tokio::sync::Mutex::new(Some(resolver));
-                places.push(Arc::new(Place { decision, resolver }));
+                places.push(Place { decision, resolver });
             }
         }
-        let backoff = (config.recovery.backoff_min, config.recovery.backoff_max);
-        Ok(Self { places: Mutex::new(places), backoff })
+        Ok(Self { places, backoff: (config.recovery.backoff_min, config.recovery.backoff_max) })
     }
 
-    fn places(&self) -> Vec<Arc<Place>> {
-        self.list().clone()
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<Arc<Place>>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// One pass after another of each, until it is complete or the time is over. An error where somebody else is at work in
-    /// the node's name there.
-    pub(super) async fn settle(&self, wait: Duration) -> Result<()> {
-        let passes = self.places().into_iter().map(|place| async move {
+    /// One pass after another of each, until it is complete, something is in the way, or the time is over.
+    pub(super) async fn settle(&self, wait: Duration) {
+        let passes = self.places.iter().map(|place| async move {
             let until = tokio::time::Instant::now() + wait;
             let mut pause = self.backoff.0;
             loop {
                 match tokio::time::timeout_at(until, place.pass()).await {
-                    Ok(Ok(true)) | Err(_) => return Ok(()),
+                    Ok(Ok(true)) | Err(_) => return,
                     Ok(Ok(false)) => {}
-                    Ok(Err(error)) if error.kind() == ErrorKind::Refused => return Err(error),
                     Ok(Err(error)) => {
                         tracing::warn!(decision = %place.decision, error = %error.chain(), "what was decided there waits");
-                        return Ok(());
+                        return;
                     }
                 }
                 tokio::time::sleep_until(until.min(tokio::time::Instant::now() + jittered(pause))).await;
                 pause = (pause * 2).min(self.backoff.1);
             }
         });
-        join_all(passes).await.into_iter().collect()
+        join_all(passes).await;
     }
 
     /// Goes on until nothing is left anywhere.
     pub(super) async fn keep_settling(&self) {
-        let each = self.places().into_iter().map(|place| async move {
+        let each = self.places.iter().map(|place| async move {
             let mut pause = self.backoff.0;
             while !matches!(place.pass().await, Ok(true)) {
                 tokio::time::sleep(jittered(pause)).await;
@@ -104,7 +79,7 @@ impl Elsewhere {
 
     /// How a transaction ended that this bridge's own memory does not know.
     pub(super) async fn outcome(&self, id: TransactionId, unknown: Error) -> Result<Outcome> {
-        for place in self.places() {
+        for place in &self.places {
             let resolver = place.resolver.lock().await;
             let Some(resolver) = &*resolver else { continue };
             match resolver.outcome(id).await {
@@ -117,7 +92,7 @@ impl Elsewhere {
 
     /// Closes the connections, and the journal where there is one.
     pub(super) async fn close(&self) {
-        for place in self.places() {
+        for place in &self.places {
             if let Some(resolver) = place.resolver.lock().await.take()
                 && let Err(error) = resolver.close().await
             {
@@ -161,7 +136,14 @@ fn open(config: &Config, decision: Decision) -> Result<Option<Resolver>> {
     }
     let mut before = config.clone();
     before.transaction.decision = decision;
-    Resolver::open(before).map(Some)
+    match Resolver::open(before) {
+        // Whoever has that journal settles what was decided there.
+        Err(error) if error.kind() == ErrorKind::Refused => {
+            tracing::warn!(%decision, error = %error.chain(), "what was decided there is not touched");
+            Ok(None)
+        }
+        opened => opened.map(Some),
+    }
 }
 
 /// Whether there is anything in the journal's directory.

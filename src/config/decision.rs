@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Where the decision over a transaction of several writers is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Decision {
     /// In the journal, on this machine's disk.
     #[default]

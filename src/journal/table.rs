@@ -237,8 +237,21 @@ impl Table {
             }
             // Somebody else has written it, or an earlier attempt of ours whose answer was lost.
             self.read_entries().await?;
+            self.is_same_data(&record)?;
         }
         Err(Error::new(ErrorKind::Unavailable, format!("the anchor's entry {part} is written by others all the time")))
+    }
+
+    /// Refuses a participant that another program has just taken for other data.
+    fn is_same_data(&self, record: &Record) -> Result<()> {
+        let Record::Participant(new) = record else { return Ok(()) };
+        match self.image(|image| image.participant(new.name).map(|known| known.lineage)) {
+            Some(known) if known != new.lineage => {
+                let message = format!("{} is lineage {known} to another program of this node", new.name);
+                Err(Error::new(ErrorKind::Refused, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes what was noted, and deletes the rows of decisions that are over.

@@ -96,7 +96,7 @@ impl Mysql {
         let of: Vec<_> = incarnations.iter().map(|incarnation| incarnation.to_sql().to_string()).collect();
         let query = format!(
             "SELECT incarnation, sequence, kind FROM {} WHERE incarnation IN ({}) AND branch = {participant} \
-             AND kind LIKE 'anchor %' ORDER BY incarnation, sequence",
+             AND kind LIKE 'anchor%.%' ORDER BY incarnation, sequence",
             self.sql.witness,
             of.join(", ")
         );

@@ -87,7 +87,7 @@ impl Postgres {
     async fn do_decisions(&self, participant: u16, incarnations: &[Incarnation]) -> Result<Vec<DecisionRow>> {
         let query = format!(
             "SELECT incarnation, sequence, kind FROM {} WHERE incarnation = ANY ($1) AND branch = $2 \
-             AND kind LIKE 'anchor %' ORDER BY incarnation, sequence",
+             AND kind LIKE 'anchor%.%' ORDER BY incarnation, sequence",
             self.sql.witness
         );
         let incarnations: Vec<i64> = incarnations.iter().map(|incarnation| incarnation.to_sql()).collect();
