@@ -19,8 +19,12 @@ impl Resolver {
     /// # Cancel safety
     /// May be dropped at any point.
     pub async fn outcome(&self, id: TransactionId) -> Result<Outcome> {
-        if self.store.standing(id).is_none() {
-            self.store.refresh().await?;
+        if self.store.standing(id).is_none()
+            && let Err(error) = self.store.refresh().await
+        {
+            // A bridge has read it before: what it knows is certain, and the rest is in doubt.
+            let Store::Live(_) = &self.store else { return Err(error) };
+            tracing::debug!(%id, error = %error.chain(), "the anchor cannot be read");
         }
         match self.store.standing(id) {
             Some(Standing::Future) => return Err(unknown(id)),

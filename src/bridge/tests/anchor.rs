@@ -178,6 +178,25 @@ async fn several_share_a_node_and_leave_each_other_alone() {
     two.close().await.unwrap();
 }
 
+/// What another program has decided is told as it was last read, and what was not is in doubt.
+#[tokio::test]
+async fn what_is_known_is_told_while_the_anchor_is_down() {
+    let world = Anchored::new();
+    let (one, two) = (world.open("left").await, world.open("left").await);
+    let tx = write_both(&one).await;
+    let known = tx.id();
+    tx.commit().await.unwrap();
+    one.close().await.unwrap();
+    assert_eq!(outcome_settles(&two, known).await, Outcome::Committed);
+    for step in [Step::Kept, Step::Held, Step::Decisions, Step::Ask, Step::Identify] {
+        (0..1000).for_each(|_| world.left.arm(step, Fault::LoseRequest));
+    }
+    assert_eq!(two.outcome(known).await.unwrap(), Outcome::Committed);
+    let other = TransactionId { sequence: 99, ..known };
+    assert_eq!(two.outcome(other).await.unwrap(), Outcome::InDoubt);
+    two.close().await.unwrap();
+}
+
 #[tokio::test]
 async fn what_cannot_decide_is_refused() {
     let refused = async |decision: &str| {
