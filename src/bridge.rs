@@ -4,6 +4,7 @@
 //! register it with every participant that can be reached, settle what earlier incarnations left. Only then does a
 //! transaction begin. A participant that cannot be reached does not hold the others up: the resolver goes on trying.
 
+mod elsewhere;
 #[cfg(feature = "metrics")]
 mod figures;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use crate::protocol::Outcome;
 use crate::resolver::{Pass, Resolver, Status};
 use crate::telemetry;
 use crate::transaction::{Options, Transaction};
+use elsewhere::Elsewhere;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use std::panic::AssertUnwindSafe;
@@ -36,6 +38,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(5);
 #[derive(Clone)]
 pub struct Bridge {
     engine: Arc<Engine>,
+    /// What decided for this node before, where that was elsewhere.
+    elsewhere: Arc<Elsewhere>,
     background: Arc<Background>,
 }
 
@@ -84,8 +88,15 @@ impl Bridge {
     /// As [`open`](Self::open).
     pub async fn open_with(config: Config, others: Vec<Arc<dyn Participant>>) -> Result<Self> {
         let participants = participant::by_name(participant::from_config(&config)?, others)?;
-        let engine = Arc::new(Engine::open(config, participants)?);
-        let reached = match engine.reach_all().await {
+        let engine = Arc::new(Engine::open(config.clone(), participants).await?);
+        let mut reached = engine.reach_all().await;
+        let elsewhere = Arc::new(Elsewhere::find(&config, engine.decided_elsewhere())?);
+        if !elsewhere.is_empty() {
+            // What is prepared under another memory's decisions is settled by those, and may have been in the way.
+            elsewhere.settle(config.recovery.open_wait).await;
+            reached = engine.reach_all().await;
+        }
+        let reached = match reached {
             Err(Refusal::Whole(error)) => return Err(error),
             Err(Refusal::Part(error)) => Err(error),
             Ok(()) => Ok(()),
@@ -99,8 +110,10 @@ impl Bridge {
         }
         reached?;
         let (leases, tables) = (engine.clone(), engine.clone());
+        let before = elsewhere.clone();
         #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "figures are one more task"))]
         let mut tasks = vec![
+            engine.runtime.spawn(async move { before.keep_settling().await }),
             engine.runtime.spawn(resolver.run()),
             engine.runtime.spawn(for_ever(leases, "keeping the leases", |engine| Box::pin(engine.keep_leases()))),
             engine.runtime.spawn(for_ever(tables, "pruning", |engine| Box::pin(engine.keep_pruning()))),
@@ -110,7 +123,7 @@ impl Bridge {
             telemetry::describe();
             tasks.push(engine.runtime.spawn(for_ever(engine.clone(), "telling figures", figures::keep)));
         }
-        Ok(Self { engine, background: Arc::new(Background(Mutex::new(tasks))) })
+        Ok(Self { engine, elsewhere, background: Arc::new(Background(Mutex::new(tasks))) })
     }
 
     /// Begins a transaction as configured.
@@ -218,7 +231,10 @@ impl Bridge {
     /// # Cancel safety
     /// May be dropped at any point.
     pub async fn outcome(&self, id: TransactionId) -> Result<Outcome> {
-        Resolver::live(self.engine.clone()).outcome(id).await
+        match Resolver::live(self.engine.clone()).outcome(id).await {
+            Err(error) if error.kind() == ErrorKind::Unknown => self.elsewhere.outcome(id, error).await,
+            outcome => outcome,
+        }
     }
 
     /// Waits until a transaction is over: committed and readable on every participant, rolled back, or damaged. After a
@@ -284,8 +300,14 @@ impl Bridge {
             let _ = tokio::time::timeout(self.engine.recovery.open_wait, resolver.sweep_branches(&|_| {})).await;
         }
         self.engine.set_closed();
+        // What is over is written down while there is a connection for it; or else the next opening does so.
+        if self.engine.journal.is_on_anchor() {
+            let wait = self.engine.recovery.statement_timeout;
+            let _ = tokio::time::timeout(wait, self.engine.journal.flush()).await;
+        }
         let closing = self.engine.members.iter().map(|member| member.participant.close());
         join_all(closing).await;
+        self.elsewhere.close().await;
         self.engine.journal.close()
     }
 }

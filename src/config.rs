@@ -5,12 +5,14 @@
 //! at its default; a test compares it with this file.
 
 mod connection;
+mod decision;
 mod keys;
 mod source;
 mod units;
 mod url;
 
 pub use self::connection::{Secret, Tls};
+pub use self::decision::Decision;
 pub use self::source::{Source, Sources};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, ParticipantName};
@@ -32,7 +34,8 @@ pub struct Config {
     /// This program's name, part of every branch id: two programs that share a database need two names.
     #[serde(deserialize_with = "from_text", serialize_with = "text")]
     pub node: NodeName,
-    /// Where decisions are kept.
+    /// The directory of decisions, where they are not kept by an anchor.
+    #[serde(default)]
     pub journal: JournalConfig,
     /// How transactions run.
     #[serde(default)]
@@ -52,7 +55,9 @@ pub struct Config {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct JournalConfig {
-    /// An existing directory of this program's own, on a disk that keeps what it synced.
+    /// An existing directory of this program's own, on a disk that keeps what it synced. Empty where there is none, which
+    /// is right with an anchor alone.
+    #[serde(default)]
     pub directory: PathBuf,
     /// The size of a segment in bytes, preallocated. The file may say it with a unit: `"16 MiB"`.
     #[serde(default = "segment_bytes", with = "units")]
@@ -66,6 +71,9 @@ pub struct TransactionConfig {
     /// The deadline: a transaction that has not been decided by then is rolled back, locks included.
     #[serde(with = "humantime_serde")]
     pub timeout: Duration,
+    /// Where the decision over a transaction of several writers is kept.
+    #[serde(serialize_with = "text")]
+    pub decision: Decision,
     /// When `commit` answers.
     #[serde(deserialize_with = "acknowledge", serialize_with = "acknowledge_text")]
     pub acknowledge: Acknowledge,
@@ -194,6 +202,7 @@ impl Default for TransactionConfig {
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(30),
+            decision: Decision::Journal,
             acknowledge: Acknowledge::Applied,
             apply_wait: Duration::from_secs(5),
             lock_timeout: None,
@@ -206,6 +215,19 @@ impl TransactionConfig {
     /// The lock timeout in force: below the deadline, so that a deadlock between two databases breaks.
     pub fn effective_lock_timeout(&self) -> Duration {
         self.lock_timeout.unwrap_or(self.timeout / 2)
+    }
+}
+
+impl Default for JournalConfig {
+    fn default() -> Self {
+        Self { directory: PathBuf::new(), segment_bytes: segment_bytes() }
+    }
+}
+
+impl JournalConfig {
+    /// Whether there is a directory at all.
+    pub fn is_set(&self) -> bool {
+        !self.directory.as_os_str().is_empty()
     }
 }
 
@@ -259,6 +281,9 @@ fn kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Kind, D::Error> {
         other => Err(de::Error::custom(format!("{other:?} is not \"postgres\" or \"mysql\" (for MariaDB too)"))),
     }
 }
+
+const NO_DIRECTORY: &str = "missing field `directory` in journal: decisions are kept there, unless transaction.decision \
+     names the participant that keeps them";
 
 /// Reads what was gathered, or says in one line what is wrong with it.
 fn parse(gathered: config::ConfigBuilder<config::builder::DefaultState>) -> Result<(Config, Sources), String> {
@@ -411,6 +436,14 @@ impl Config {
         }
         if self.journal.segment_bytes < 64 * 1024 {
             return wrong("journal.segment_bytes is below 65536".into());
+        }
+        let Some(anchor) = self.transaction.decision.anchor() else {
+            return if self.journal.is_set() { Ok(self) } else { wrong(NO_DIRECTORY.into()) };
+        };
+        if self.participants.get(&anchor).is_some_and(|anchor| !anchor.witness) {
+            return wrong(format!(
+                "transaction.decision is {anchor}, and participants.{anchor}.witness is off: its witness is the decision"
+            ));
         }
         Ok(self)
     }
@@ -593,6 +626,25 @@ mod tests {
             assert!(options.iter().any(|option| option == name), "{name} in {options:?}");
         }
         assert!(shown.contains("postgresql://app@db1/ledger") && shown.contains("16 MiB"), "{shown}");
+    }
+
+    /// With an anchor there is no journal to name; without one there is.
+    #[test]
+    fn an_anchor_needs_no_journal() {
+        let of = |decision: &str, extra: &str| {
+            let text = format!(
+                "node = \"n\"\n{decision}\nparticipants.ledger = {{ kind = \"postgres\", url = \"u\"{extra} }}"
+            );
+            Config::from_toml(&text)
+        };
+        let anchored = of("transaction.decision = \"ledger\"", "").unwrap();
+        assert_eq!(anchored.transaction.decision.anchor().map(|name| name.to_string()), Some("ledger".into()));
+        assert!(!anchored.journal.is_set());
+        let refused = |result: Result<Config>| result.map(|_| ()).unwrap_err().chain();
+        assert!(refused(of("", "")).contains("missing field `directory`"));
+        assert!(refused(of("transaction.decision = \"journal\"", "")).contains("missing field `directory`"));
+        assert!(refused(of("transaction.decision = \"ledger\"", ", witness = false")).contains("witness"));
+        assert!(refused(of("transaction.decision = \"Ledger!\"", "")).contains("neither"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a running bridge consists of: its participants, its journal, its live transactions. Transactions, coordinators
 //! and the resolver share one [`Engine`].
 
+pub(crate) mod anchor;
 mod deadlines;
 mod found;
 mod lease;
@@ -19,13 +20,13 @@ pub(crate) use pump::{Enlisted, Job, Verdict};
 pub(crate) use vet::{Objection, older_copy, unknown_decision, unknown_opening, vet};
 
 pub(crate) use crate::clock::now_ms;
-use crate::config::{Config, RecoveryConfig, TransactionConfig};
+use crate::config::{Config, Decision, RecoveryConfig, TransactionConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, Lineage, ParticipantName, SessionName, TransactionId};
 use crate::journal::{self, Journal, Opening};
 use crate::participant::{Claim, Participant, Registration, witness};
 use futures_util::future::join_all;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -63,15 +64,19 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Takes the journal's lock and a new incarnation. Reaches nobody yet.
-    pub fn open(config: Config, participants: BTreeMap<ParticipantName, Arc<dyn Participant>>) -> Result<Self> {
+    /// Takes the journal's lock and a new incarnation. Reaches nobody yet but the anchor, where one decides.
+    pub async fn open(config: Config, participants: BTreeMap<ParticipantName, Arc<dyn Participant>>) -> Result<Self> {
         let opening = opening(&config, participants.keys().copied())?;
         let incarnation = opening.incarnation;
-        let journal = Journal::open(&config.journal, opening)?;
+        let journal = match anchor::find(&config, &participants)? {
+            None => Journal::open(&config.journal, opening)?,
+            Some(anchor) => anchor::open(anchor, opening).await?,
+        };
         let registration = Registration {
             node: config.node,
             incarnation,
             journal: journal.id(),
+            decision: config.transaction.decision,
             participant: 0,
             host: journal::host(),
             expected: None,
@@ -171,6 +176,12 @@ impl Engine {
         }
         let fatal = failed.into_iter().find(|error| none_reached || error.kind() != ErrorKind::Unavailable);
         fatal.map_or(Ok(()), |error| Err(Refusal::Part(error)))
+    }
+
+    /// Where the decisions of earlier openings are, if elsewhere, as far as the registries were read.
+    pub fn decided_elsewhere(&self) -> BTreeSet<Decision> {
+        let all = self.members.iter().flat_map(Member::registered);
+        all.filter(|decision| *decision != self.transaction.decision).collect()
     }
 
     async fn vet(&self, member: &Member, claim: Claim) -> Result<()> {

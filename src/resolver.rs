@@ -29,12 +29,12 @@ pub use settle::{Hindrance, Unsettled};
 pub use status::{ParticipantStatus, Status};
 
 use crate::config::{Config, RecoveryConfig};
-use crate::engine::{Engine, now_ms, opening};
+use crate::engine::{Engine, anchor, now_ms, opening};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{NodeName, ParticipantName, TransactionId};
+use crate::id::{Incarnation, NodeName, ParticipantName, TransactionId};
 use crate::journal::{self, Journal, Verdict};
 use crate::participant::{self, BoxFuture, Participant};
-use crate::protocol::recovery::{self, Action, Memory, Observation, Plan, Recalled, questions};
+use crate::protocol::recovery::{self, Action, BranchPlan, Memory, Observation, Plan, Recalled, questions};
 use crate::protocol::{DamageRecord, Outcome, Record};
 use crate::torture::{self, Point, Step};
 use apply::Hears;
@@ -73,7 +73,11 @@ impl Resolver {
     /// As [`open`](Self::open); [`ErrorKind::Config`] also when two participants have one name.
     pub fn open_with(config: Config, others: Vec<Arc<dyn Participant>>) -> Result<Self> {
         let participants = participant::by_name(participant::from_config(&config)?, others)?;
-        let journal = Journal::open(&config.journal, opening(&config, participants.keys().copied())?)?;
+        let opening = opening(&config, participants.keys().copied())?;
+        let journal = match anchor::find(&config, &participants)? {
+            None => Journal::open(&config.journal, opening)?,
+            Some(one) => anchor::journal(one, config.node, opening.incarnation),
+        };
         Ok(Self::new(Store::Locked(journal), config.node, participants.into_values().collect(), config.recovery))
     }
 
@@ -84,6 +88,16 @@ impl Resolver {
     /// [`ErrorKind::Config`]; [`ErrorKind::Refused`] when the journal is missing; [`ErrorKind::Corrupt`].
     pub fn read(config: Config) -> Result<Self> {
         let participants = participant::by_name(participant::from_config(&config)?, Vec::new())?;
+        if let Some(one) = anchor::find(&config, &participants)? {
+            let own = opening(&config, std::iter::empty())?.incarnation;
+            let journal = anchor::journal(one, config.node, own);
+            return Ok(Self::new(
+                Store::Read(journal),
+                config.node,
+                participants.into_values().collect(),
+                config.recovery,
+            ));
+        }
         let offline = journal::read(&config.journal.directory)?;
         if let Verdict::Corrupt(damage) = &offline.verdict {
             return Err(damage.error(&config.journal.directory.display().to_string()));
@@ -122,9 +136,13 @@ impl Resolver {
     pub fn holder(&self) -> Option<String> {
         match &self.store {
             Store::Offline(offline) if offline.in_use => offline.holder.clone(),
-            Store::Offline(_) => None,
-            Store::Live(_) | Store::Locked(_) => None,
+            Store::Offline(_) | Store::Live(_) | Store::Locked(_) | Store::Read(_) => None,
         }
+    }
+
+    /// Whether an opening may be at work: what it decides may be younger than what is remembered.
+    pub fn is_at_work(&self, incarnation: Incarnation) -> bool {
+        Memory::is_at_work(&self.store, incarnation)
     }
 
     /// What is to be done about what was seen.
@@ -187,7 +205,7 @@ impl Resolver {
     async fn alone(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
         match &self.store {
             Store::Live(engine) => Some(engine.passing.lock().await),
-            Store::Locked(_) | Store::Offline(_) => None,
+            Store::Locked(_) | Store::Offline(_) | Store::Read(_) => None,
         }
     }
 
@@ -198,7 +216,15 @@ impl Resolver {
 
     async fn do_pass(&self, progress: Hears<'_>) -> Pass {
         let journal = self.store.journal().expect("a resolver that only reads settles nothing");
-        let vetted = self.vet().await;
+        let vetted = match self.store.refresh().await {
+            Ok(()) => self.vet().await,
+            // What is known is carried out, and the rest waits for the anchor.
+            Err(error) if matches!(self.store, Store::Live(_)) && error.kind() != ErrorKind::Refused => {
+                tracing::warn!(error = %error.chain(), "the anchor cannot be read");
+                self.vet().await
+            }
+            Err(error) => Err(error),
+        };
         let mut view = self.observe().await;
         self.want_unsettled(&mut view.observation);
         let found = self.plan(&view.observation);
@@ -211,6 +237,7 @@ impl Resolver {
             torture::pass(Point::Step(Step::Planned), None).await;
             self.apply(&plan, &mut view, progress).await;
             torture::pass(Point::Step(Step::Applied), None).await;
+            self.read_decided(&plan).await;
             plan = self.plan(&view.observation);
             refused = self.fresh(&view, &plan).err();
         }
@@ -229,6 +256,19 @@ impl Resolver {
             pass::remember(engine, &plan, &view);
         }
         Pass { view, found, left: plan, unsettled: Vec::new(), refused }
+    }
+
+    /// Where an anchor was asked, its row may have been found: it is read before anything is planned with it.
+    async fn read_decided(&self, plan: &Plan) {
+        let asked = |branch: &BranchPlan| {
+            branch.action == Action::Ask
+                && self.store.anchor(branch.id.transaction.incarnation) == Some(branch.id.participant)
+        };
+        if plan.branches().any(asked)
+            && let Err(error) = self.store.refresh().await
+        {
+            tracing::warn!(error = %error.chain(), "the anchor has answered, and cannot be read: the next pass tries");
+        }
     }
 
     /// Asks for what this incarnation's coordinators could not find out: a single writer's lost answer, and whether a
@@ -257,10 +297,16 @@ impl Resolver {
     /// # Cancel safety
     /// May be dropped at any point.
     pub async fn close(self) -> Result<()> {
+        // What was noted is on the anchor before its connection is closed; what is not costs the next one work.
+        let noted = match &self.store {
+            Store::Locked(journal) if journal.is_on_anchor() => journal.flush().await,
+            _ => Ok(()),
+        };
         join_all(self.participants.iter().map(|participant| participant.close())).await;
+        noted?;
         match self.store {
             Store::Locked(journal) => journal.close(),
-            Store::Live(_) | Store::Offline(_) => Ok(()),
+            Store::Live(_) | Store::Offline(_) | Store::Read(_) => Ok(()),
         }
     }
 }

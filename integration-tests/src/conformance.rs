@@ -141,6 +141,7 @@ pub fn registration(participant: u16) -> Registration {
         node: format!("bench-{:08x}", random() >> 32).parse().unwrap(),
         incarnation: Incarnation(random()),
         journal: JournalId(random()),
+        decision: handfast::config::Decision::Journal,
         participant,
         host: "here".into(),
         expected: None,

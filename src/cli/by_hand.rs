@@ -163,7 +163,8 @@ async fn show_found(
         }
         return Ok(None);
     }
-    let one = explain::transaction(resolver, &mut view, &facts, &config.journal.directory, id).await?;
+    let directory = explain::directory(config);
+    let one = explain::transaction(resolver, &mut view, &facts, directory.as_deref(), id).await?;
     if output.format() == Format::Text {
         let report = Report::new(Vec::new(), Rows::of(vec![one.clone()]), Rows::none()).at_least(one.exit);
         output.explanation(&report, explain::found_text);

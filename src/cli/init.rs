@@ -4,7 +4,9 @@ use super::args::Format;
 use super::exit::Exit;
 use super::output::Output;
 use crate::Config;
+use crate::config::Decision;
 use crate::error::Result;
+use crate::id::Lineage;
 use crate::journal::Journal;
 use crate::participant::{self, Participant};
 use serde_json::{Value, json};
@@ -17,15 +19,22 @@ use std::sync::Arc;
 pub async fn run(config: &Config, print: bool, output: &mut Output) -> Result<Exit> {
     let participants = participant::from_config(config)?;
     if print {
-        show(&participants, output);
+        show(&participants, config.transaction.decision, output);
         return Ok(Exit::Clean);
     }
-    let journal = Journal::create_if_absent(&config.journal)?;
+    let decision = config.transaction.decision;
+    let journal = match decision {
+        Decision::Journal => Some(Journal::create_if_absent(&config.journal)?),
+        Decision::Anchor(_) => None,
+    };
     let directory = config.journal.directory.display();
-    let mut text = format!("journal {journal} in {directory}\n");
+    let mut text = match journal {
+        Some(journal) => format!("journal {journal} in {directory}\n"),
+        None => format!("decisions on {decision}: no journal is needed\n"),
+    };
     let (mut exit, mut ready) = (Exit::Clean, Vec::new());
     for one in &participants {
-        let result = one.init().await.map_err(|error| error.at(one.name()));
+        let result = set_up(&**one, decision).await.map_err(|error| error.at(one.name()));
         one.close().await;
         match &result {
             Ok(lineage) => text += &format!("{} ({}): ready, lineage {lineage}\n", one.name(), one.kind()),
@@ -46,23 +55,40 @@ pub async fn run(config: &Config, print: bool, output: &mut Output) -> Result<Ex
         Format::Json => output.json(&json!({
             "schema": 1,
             "status": exit.as_str(),
-            "journal": { "id": journal.to_string(), "directory": directory.to_string() },
+            "journal": journal.map(|journal| json!({ "id": journal.to_string(), "directory": directory.to_string() })),
             "participants": ready,
         })),
     }
     Ok(exit)
 }
 
-fn show(participants: &[Arc<dyn Participant>], output: &mut Output) {
+/// Creates what a participant needs, and an anchor besides.
+async fn set_up(one: &dyn Participant, decision: Decision) -> Result<Lineage> {
+    let lineage = one.init().await?;
+    if decision.anchor() == Some(one.name())
+        && let Some(anchor) = one.anchor()
+    {
+        anchor.set_up().await?;
+    }
+    Ok(lineage)
+}
+
+fn sql(one: &dyn Participant, decision: Decision) -> String {
+    let anchor = one.anchor().filter(|_| decision.anchor() == Some(one.name()));
+    one.setup_sql() + &anchor.map(|anchor| anchor.setup_sql()).unwrap_or_default()
+}
+
+fn show(participants: &[Arc<dyn Participant>], decision: Decision, output: &mut Output) {
     match output.format() {
         Format::Text => {
             for one in participants {
-                output.text(&format!("-- {} ({})\n{}\n", one.name(), one.kind(), one.setup_sql().trim_end()));
+                let sql = sql(&**one, decision);
+                output.text(&format!("-- {} ({})\n{}\n", one.name(), one.kind(), sql.trim_end()));
             }
         }
         Format::Json => {
             let one = |one: &Arc<dyn Participant>| -> Value {
-                json!({ "name": one.name().as_str(), "kind": one.kind(), "sql": one.setup_sql() })
+                json!({ "name": one.name().as_str(), "kind": one.kind(), "sql": sql(&**one, decision) })
             };
             let all: Vec<_> = participants.iter().map(one).collect();
             output.json(&json!({ "schema": 1, "status": Exit::Clean.as_str(), "participants": all }));

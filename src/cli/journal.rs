@@ -6,7 +6,7 @@ use super::exit::Exit;
 use super::output::Output;
 use super::report::Moment;
 use crate::config::{Config, JournalConfig};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, TransactionId};
 use crate::journal::format::Entry;
 use crate::journal::{self, LeftOut, Offline, OfflineEntry, Repaired, Verdict};
@@ -25,6 +25,10 @@ const NAMED: usize = 20;
 /// When there is none, or it cannot be read at all; of a repair, when it is sound and no older copy, or in use, and what
 /// keeps a participant from telling what it knows of a sound one.
 pub async fn run(config: Config, command: JournalCommand, output: &mut Output) -> Result<Exit> {
+    if let Some(anchor) = config.transaction.decision.anchor() {
+        let message = format!("there is no journal: transaction.decision is {anchor}, which keeps the decisions");
+        return Err(Error::new(ErrorKind::Config, message));
+    }
     match command {
         JournalCommand::Verify => read(&config.journal, false, output),
         JournalCommand::Dump => read(&config.journal, true, output),

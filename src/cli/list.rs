@@ -48,12 +48,10 @@ pub(super) async fn look(config: Config, older_than: Option<Duration>, show: imp
 /// The earlier openings that nobody has settled yet. Each leaves one, well ended or not, until the next opening has asked
 /// for it: so this alone says nothing bad.
 fn unasked(resolver: &Resolver) -> Vec<EarlierOpening> {
-    let mut all: Vec<_> = resolver.image(|image| image.unsettled().map(EarlierOpening::unasked).collect());
+    let mut all: Vec<_> = resolver.image(|image| image.unsettled().cloned().collect());
+    all.retain(|opened| !resolver.is_at_work(opened.incarnation));
+    let mut all: Vec<_> = all.iter().map(EarlierOpening::unasked).collect();
     all.sort_by_key(|one| one.opened_at_ms);
-    if resolver.holder().is_some() {
-        // The one at work.
-        all.pop();
-    }
     all
 }
 

@@ -6,13 +6,14 @@
 
 use super::lease::Lease;
 use super::vet::{Objection, orphans, vet};
+use crate::config::Decision;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName};
 use crate::journal::Journal;
 use crate::participant::{Claim, Participant, Registration};
 use crate::protocol::{ParticipantRecord, Record};
 use crate::torture::{self, Request};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,6 +32,8 @@ pub(crate) struct Member {
     pub(super) lease: Lease,
     /// The sequences of the latest decisions with a branch here, the last one at the end.
     decided: Mutex<VecDeque<u64>>,
+    /// Where the decisions of our node's openings are that were registered here.
+    registered: Mutex<BTreeSet<Decision>>,
     /// Held while registering, so that it happens once.
     registering: tokio::sync::Mutex<()>,
 }
@@ -53,6 +56,7 @@ impl Member {
             vetted: AtomicBool::new(false),
             lease: Lease::default(),
             decided: Mutex::default(),
+            registered: Mutex::default(),
             registering: tokio::sync::Mutex::new(()),
         }
     }
@@ -70,6 +74,11 @@ impl Member {
         if decided.len() > LATEST {
             decided.pop_front();
         }
+    }
+
+    /// Where the decisions of our node's openings are, as its registry had them when it was vetted.
+    pub fn registered(&self) -> BTreeSet<Decision> {
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn standing(&self) -> Standing {
@@ -104,6 +113,8 @@ impl Member {
             Objection::Stale(error) => Objection::Stale(self.cannot(error)),
             Objection::Other(error) => Objection::Other(self.cannot(error)),
         })?;
+        let ours = registered.iter().filter(|row| row.node == claim.node);
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner).extend(ours.filter_map(|row| row.decision));
         orphans(&*self.participant, journal, claim.node, &registered).await.map_err(|error| self.cannot(error))?;
         self.vetted.store(true, Ordering::Relaxed);
         Ok(())

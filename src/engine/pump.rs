@@ -4,13 +4,14 @@
 //! All that a coordinator asks for runs at once on this task; there is no order to keep here, since a coordinator
 //! never asks for what depends on an answer that it has not heard.
 
-use super::{Engine, Taking, after, now_ms};
+use super::{Engine, Taking, after, anchor, now_ms};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName, TransactionId};
 use crate::journal::PATIENCE;
 use crate::participant::{Answer, BoxFuture, Branch};
 use crate::protocol::{
-    self, Acknowledge, Coordinator, DamageRecord, DamagedBranch, Finish, Input, Outcome, Output, Record, Vote,
+    self, Acknowledge, CommitRecord, Coordinator, DamageRecord, DamagedBranch, Finish, Input, Outcome, Output, Record,
+    Vote,
 };
 use crate::telemetry::Course;
 use crate::torture::{self, Point, Request, Step};
@@ -19,7 +20,9 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::{Instrument, Span};
 
@@ -106,6 +109,22 @@ impl Drop for Unfinished {
     }
 }
 
+/// What came of asking a branch to end. One that did not answer in time has a session that nobody uses any more.
+fn finished(
+    id: BranchId,
+    branch: Box<dyn Branch>,
+    patience: Duration,
+    answer: Result<Answer<Finish>, Elapsed>,
+) -> Event {
+    match answer {
+        Ok(answer) => Event::Finished(id, Some(branch), answer),
+        Err(_) => {
+            let silent = Error::new(ErrorKind::Unavailable, format!("no answer within {patience:?}"));
+            Event::Finished(id, None, Answer::because(Finish::Unknown, silent))
+        }
+    }
+}
+
 struct Pump {
     engine: Arc<Engine>,
     id: TransactionId,
@@ -124,6 +143,8 @@ struct Pump {
     timer: Option<Instant>,
     /// Rings at that time or before. It is moved only where it would ring too late, since hardly any commit waits for it.
     alarm: Pin<Box<Sleep>>,
+    /// The decision that the anchor was asked to commit, until it has answered.
+    deciding: Option<CommitRecord>,
     /// The decision is durable.
     decided: bool,
     course: Course,
@@ -133,16 +154,27 @@ struct Pump {
 
 /// Ends a transaction: commits it, or rolls it back when `input` says so. Answers through `answer` as soon as the
 /// outcome is certain, and goes on until every branch is finished or left to the resolver.
-pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>) {
+pub(crate) async fn run(mut job: Job, mut input: Input, answer: oneshot::Sender<Verdict>) {
     let unfinished = Unfinished::new(&job);
-    let course = Course::new(job.id, job.span, job.enlisted.iter().map(|enlisted| enlisted.info.participant));
-    let infos = job.enlisted.iter().map(|enlisted| enlisted.info).collect();
+    let mut causes = Vec::new();
+    if input == Input::Commit
+        && let Err(error) = anchor::enlist(&mut job).await
+    {
+        causes.push(error);
+        input = Input::Abort;
+    }
+    let course = Course::new(job.id, job.span.clone(), job.enlisted.iter().map(|enlisted| enlisted.info.participant));
+    let infos: Vec<_> = job.enlisted.iter().map(|enlisted| enlisted.info).collect();
     let taking = |enlisted: &Enlisted| (enlisted.info.participant, job.engine.taking(enlisted.info.participant));
     let leases = job.enlisted.iter().map(taking).collect();
     let sessions =
         job.enlisted.into_iter().map(|e| (e.info.id, (e.info.participant, Session::Idle(e.branch)))).collect();
     let mut pump = Pump {
-        coordinator: Coordinator::new(job.id, infos, job.acknowledge, None),
+        coordinator: anchor::coordinator(
+            &job.engine,
+            Coordinator::new(job.id, infos.clone(), job.acknowledge, None),
+            &infos,
+        ),
         engine: job.engine,
         id: job.id,
         sessions,
@@ -150,7 +182,8 @@ pub(crate) async fn run(job: Job, input: Input, answer: oneshot::Sender<Verdict>
         requests: FuturesUnordered::new(),
         answer: Some(answer),
         outcome: None,
-        causes: Vec::new(),
+        causes,
+        deciding: None,
         pending: BTreeMap::new(),
         left: Vec::new(),
         timer: (input == Input::Commit).then_some(job.deadline),
@@ -244,6 +277,9 @@ impl Pump {
                 if answer.value == Finish::Done {
                     self.pending.remove(&id);
                 }
+                if let Some(decision) = self.deciding.take() {
+                    self.anchor_answered(decision, answer.value);
+                }
                 self.tell(Input::Finished(id, answer.value));
             }
             Event::Appended(Ok(())) => self.decided(),
@@ -267,11 +303,16 @@ impl Pump {
     }
 
     fn decided(&mut self) {
+        self.mark_decided();
+        self.tell(Input::Durable);
+    }
+
+    /// From now on only the wait for it to be readable everywhere can end.
+    fn mark_decided(&mut self) {
         self.decided = true;
         self.timer = Some(after(self.engine.transaction.apply_wait));
         let here = self.engine.members.iter().filter(|one| self.pending.values().any(|name| *name == one.name));
         here.for_each(|member| member.decided(self.id.sequence));
-        self.tell(Input::Durable);
     }
 
     fn tell(&mut self, input: Input) {
@@ -286,9 +327,7 @@ impl Pump {
         match output {
             Output::Prepare(id) => self.vote(id, Request::Prepare, |branch| branch.prepare()),
             Output::EndReadOnly(id) => self.vote(id, Request::EndReadOnly, |branch| branch.end_read_only()),
-            Output::CommitAnchor(anchor, _) => {
-                unreachable!("{anchor}: the engine's coordinators decide in the journal")
-            }
+            Output::CommitAnchor(id, decision) => self.commit_anchor(id, decision),
             Output::CommitOnePhase(id) => {
                 // Sent, it cannot be called back: its own answer decides, not the clock.
                 self.timer = None;
@@ -338,14 +377,31 @@ impl Pump {
         let patience = self.engine.recovery.statement_timeout;
         self.request(id, move |mut branch| async move {
             let answer = torture::request(what, name, tokio::time::timeout(patience, how(&mut *branch))).await;
-            match answer {
-                Ok(answer) => Event::Finished(id, Some(branch), answer),
-                Err(_) => {
-                    let silent = Error::new(ErrorKind::Unavailable, format!("no answer within {patience:?}"));
-                    Event::Finished(id, None, Answer::because(Finish::Unknown, silent))
-                }
-            }
+            finished(id, branch, patience, answer)
         });
+    }
+
+    /// The anchor's commit is the decision. Sent, it cannot be called back, like that of a single writer.
+    fn commit_anchor(&mut self, id: BranchId, decision: CommitRecord) {
+        self.timer = None;
+        self.deciding = Some(decision.clone());
+        let (name, patience) = (self.participant(id), self.engine.recovery.statement_timeout);
+        self.request(id, move |mut branch| async move {
+            let committing = tokio::time::timeout(patience, branch.commit_anchor(&decision));
+            let answer = torture::request(Request::CommitAnchor, name, committing).await;
+            finished(id, branch, patience, answer)
+        });
+    }
+
+    /// What the anchor has committed is decided, durably: it counts before a branch hears of it.
+    fn anchor_answered(&mut self, decision: CommitRecord, answer: Finish) {
+        if answer != Finish::Done {
+            return;
+        }
+        self.engine.journal.decided(&decision);
+        let others = decision.branches.iter().filter(|branch| self.engine.anchor() != Some(branch.id.participant));
+        self.pending = others.map(|branch| (branch.id, branch.participant)).collect();
+        self.mark_decided();
     }
 
     fn append(&mut self, record: Record) {

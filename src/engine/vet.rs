@@ -18,7 +18,7 @@ use crate::participant::{Claim, Participant, Registered, Sighted};
 use crate::protocol::IncarnationRecord;
 use crate::protocol::recovery::{self, Memory, RegistryRow, Sign, Stale, WitnessRow};
 use crate::torture::{self, Request, Safeguard};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Why a participant is not to be used.
 pub(crate) enum Objection {
@@ -51,14 +51,27 @@ pub(crate) async fn vet(
     if !torture::is_on(Safeguard::OlderCopy) {
         return Ok(registered);
     }
-    if let Some(stale) = journal.image(|image| unknown_opening(image, journal.id(), &registered)) {
+    if let Some(stale) = unregistered(journal, &registered).await? {
         return Err(Objection::Stale(stale.at(participant.name())));
+    }
+    // What others decide on an anchor is not known here, and nobody's copy is older.
+    if journal.is_on_anchor() {
+        return Ok(registered);
     }
     let judge = |rows: &[WitnessRow]| journal.image(|image| recovery::unknown_decision(image, rows));
     match unknown_decision(participant, &journal.unsettled(), judge).await? {
         Some(stale) => Err(Objection::Stale(older_copy(&stale).at(participant.name()))),
         None => Ok(registered),
     }
+}
+
+/// The same, of a journal: an anchor may have others that have opened since it was read.
+async fn unregistered(journal: &Journal, registered: &[Registered]) -> Result<Option<Error>> {
+    let look = || journal.image(|image| unknown_opening(image, journal.id(), registered));
+    if journal.is_on_anchor() && look().is_some() {
+        journal.refresh(&BTreeSet::new()).await?;
+    }
+    Ok(look())
 }
 
 /// An opening of this journal, in a participant's table, that it does not know.

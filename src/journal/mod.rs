@@ -30,6 +30,7 @@
 //! | `offline` | reading without lock, beside a running application |
 //! | `salvage`, `rebuild`, `repair` | after damage: what can be read, what it adds up to, the way out |
 //! | `storage`, `lockfile` | the only door to the disk, and the lock |
+//! | `table` | the same knowledge in the rows of an anchor, with no disk at all |
 //!
 //! # What is durable before what
 //!
@@ -116,6 +117,7 @@ mod rebuild;
 mod repair;
 mod salvage;
 mod storage;
+mod table;
 mod writer;
 
 #[cfg(test)]
@@ -138,15 +140,18 @@ pub use outcomes::{Image, Impossible};
 pub use rebuild::LeftOut;
 pub use repair::{Repaired, plan_repair, repair, repair_on};
 pub use storage::{FileStorage, LOCK_NAME, Locked, Storage, StorageFile};
+pub use table::{Answering, Row, Rows};
 
 use crate::config::JournalConfig;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, JournalId, NodeName, ParticipantName};
-use crate::protocol::{IncarnationRecord, Record, Remark};
+use crate::protocol::{CommitRecord, IncarnationRecord, Record, Remark};
 use crate::torture::{self, Point, Step};
 use committer::Shared;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use table::Table;
 
 /// Who opens a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,9 +177,19 @@ impl Opening {
 pub struct Journal {
     id: JournalId,
     incarnation: Incarnation,
-    shared: Arc<Shared>,
-    /// The thread that writes, and the lock, which is released when the thread has ended.
-    running: Mutex<Option<Running>>,
+    keeper: Keeper,
+}
+
+/// Where what is appended is made durable.
+enum Keeper {
+    /// On this machine's disk.
+    Disk {
+        shared: Arc<Shared>,
+        /// The thread that writes, and the lock, which is released when the thread has ended.
+        running: Mutex<Option<Running>>,
+    },
+    /// On an anchor.
+    Anchor(Table),
 }
 
 /// What ends with the journal's use, in this order.
@@ -207,7 +222,69 @@ impl Journal {
         let id = opened.image.journal();
         let shared = Arc::new(Shared::new(opened.name, opened.image));
         let thread = committer::spawn(Arc::clone(&shared), opened.writer)?;
-        Ok(Self { id, incarnation, shared, running: Mutex::new(Some(Running { thread, lock: opened.lock })) })
+        let running = Mutex::new(Some(Running { thread, lock: opened.lock }));
+        Ok(Self { id, incarnation, keeper: Keeper::Disk { shared, running } })
+    }
+
+    /// What an anchor has in place of a journal, of which nothing is read before the first [`refresh`](Self::refresh). An
+    /// opening that is to be known writes itself down by [`register`](Self::register).
+    pub fn on_anchor(rows: Box<dyn Rows>, anchor: ParticipantName, id: JournalId, incarnation: Incarnation) -> Self {
+        Self { id, incarnation, keeper: Keeper::Anchor(Table::new(rows, anchor, id, incarnation)) }
+    }
+
+    /// Writes this very opening down on its anchor.
+    ///
+    /// # Errors
+    /// Those of the anchor; [`Refused`](crate::ErrorKind::Refused) when it is known already.
+    ///
+    /// # Panics
+    /// Where there is no anchor: there an opening is known as soon as it is one.
+    pub async fn register(&self, opening: Opening) -> Result<()> {
+        let Keeper::Anchor(table) = &self.keeper else { panic!("a journal on disk knows its opening") };
+        table.append(Record::Incarnation(opening.record())).await
+    }
+
+    /// Reads again what an anchor has: what others have decided, and who is at work. Of this opening's own decisions those
+    /// in doubt. A journal on disk is nobody else's.
+    ///
+    /// # Errors
+    /// Those of the anchor.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any point.
+    pub async fn refresh(&self, in_doubt: &BTreeSet<u64>) -> Result<()> {
+        match &self.keeper {
+            Keeper::Disk { .. } => Ok(()),
+            Keeper::Anchor(table) => table.refresh(in_doubt).await,
+        }
+    }
+
+    /// A decision of this opening is durable on its anchor, and counts.
+    pub fn decided(&self, record: &CommitRecord) {
+        match &self.keeper {
+            Keeper::Disk { .. } => unreachable!("a journal on disk has what is appended to it"),
+            Keeper::Anchor(table) => table.decided(record),
+        }
+    }
+
+    /// Whether decisions are rows of an anchor.
+    pub fn is_on_anchor(&self) -> bool {
+        matches!(self.keeper, Keeper::Anchor(_))
+    }
+
+    /// The number of the anchor in an opening's branch ids, where its decisions are rows there.
+    pub fn anchor_of(&self, incarnation: Incarnation) -> Option<u16> {
+        let Keeper::Anchor(table) = &self.keeper else { return None };
+        let opened = self.image(|image| image.incarnation(incarnation).cloned())?;
+        table.number(&opened)
+    }
+
+    /// Whether an opening that shares the anchor may be at work. A journal on disk has one at a time.
+    pub fn is_held(&self, incarnation: Incarnation) -> bool {
+        match &self.keeper {
+            Keeper::Disk { .. } => false,
+            Keeper::Anchor(table) => table.is_held(incarnation),
+        }
     }
 
     /// Creates the directory and an empty journal in it, for `handfast init`; leaves one that is there alone.
@@ -253,8 +330,13 @@ impl Journal {
             let marked = self.image(|image| image.audit().incomplete(opened.incarnation).is_some());
             assert!(marked, "what another opening left is taken over only when it is marked as incomplete, durably");
         }
-        let answer = self.shared.append(record)?;
-        self.shared.answer(answer).await
+        match &self.keeper {
+            Keeper::Disk { shared, .. } => {
+                let answer = shared.append(record)?;
+                shared.answer(answer).await
+            }
+            Keeper::Anchor(table) => table.append(record).await,
+        }
     }
 
     /// Takes over an incarnation that this journal does not know: of a lost journal, or in the lost part of this one.
@@ -286,8 +368,13 @@ impl Journal {
     /// # Cancel safety
     /// May be dropped at any point: what was on its way stays so.
     pub async fn flush(&self) -> Result<()> {
-        let answer = self.shared.flush()?;
-        self.shared.answer(answer).await
+        match &self.keeper {
+            Keeper::Disk { shared, .. } => {
+                let answer = shared.flush()?;
+                shared.answer(answer).await
+            }
+            Keeper::Anchor(table) => table.fold().await,
+        }
     }
 
     /// Writes a record when convenient: with the next batch, within a fraction of a second, or at close. It counts
@@ -297,16 +384,25 @@ impl Journal {
     /// On a record that contradicts those before it, or does not fit the format.
     pub fn note(&self, record: Record) {
         torture::pass_blocking(Point::Step(Step::Note));
-        self.shared.note(record);
+        match &self.keeper {
+            Keeper::Disk { shared, .. } => shared.note(record),
+            Keeper::Anchor(table) => table.note(&record),
+        }
     }
 
     /// Asks about what is durable so far, and what was noted. No record is added while `f` runs: it should be short.
     pub fn image<T>(&self, f: impl FnOnce(&Image) -> T) -> T {
-        self.shared.image(f)
+        match &self.keeper {
+            Keeper::Disk { shared, .. } => shared.image(f),
+            Keeper::Anchor(table) => table.image(f),
+        }
     }
 
-    /// The earlier openings of which something may still move.
+    /// The earlier openings of which something may still move. One that is at work beside this one is none of them.
     pub fn unsettled(&self) -> Vec<IncarnationRecord> {
+        if let Keeper::Anchor(table) = &self.keeper {
+            return table.unsettled();
+        }
         let earlier = |opened: &&IncarnationRecord| opened.incarnation != self.incarnation;
         self.image(|image| image.unsettled().filter(earlier).cloned().collect())
     }
@@ -317,12 +413,18 @@ impl Journal {
     /// [`ErrorKind::Refused`] if not, with the cure; the next call finds out whether it
     /// helped. [`ErrorKind::Journal`] if nothing can be written any more.
     pub fn check_space(&self) -> Result<()> {
-        self.shared.check_space()
+        match &self.keeper {
+            Keeper::Disk { shared, .. } => shared.check_space(),
+            Keeper::Anchor(_) => Ok(()),
+        }
     }
 
     /// Why nothing can be written any more, if so.
     pub fn is_poisoned(&self) -> Option<String> {
-        self.shared.failure()
+        match &self.keeper {
+            Keeper::Disk { shared, .. } => shared.failure(),
+            Keeper::Anchor(_) => None,
+        }
     }
 
     /// Writes what is queued, marks the journal as complete, and releases the lock. Dropping does the same but tells
@@ -332,12 +434,16 @@ impl Journal {
     /// [`ErrorKind::Journal`] if something could not be written.
     pub fn close(&self) -> Result<()> {
         self.stop();
-        self.shared.outcome()
+        match &self.keeper {
+            Keeper::Disk { shared, .. } => shared.outcome(),
+            Keeper::Anchor(_) => Ok(()),
+        }
     }
 
     fn stop(&self) {
-        self.shared.close();
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let Keeper::Disk { shared, running } = &self.keeper else { return };
+        shared.close();
+        let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(Running { thread, lock }) = running.take() {
             // A panic there has been told to all who waited.
             let _ = thread.join();

@@ -48,6 +48,13 @@ pub(super) fn incarnation_of(connection_name: &str) -> Option<Incarnation> {
     rest.strip_prefix('.')?.split('.').next()?.parse().ok()
 }
 
+/// What a lease is of: a node on a participant. Where an anchor decides, each incarnation has one of its own.
+pub(super) fn lock_parts(participant: ParticipantName, claim: &Claim) -> Vec<String> {
+    let mut parts = vec![claim.node.to_string(), participant.to_string()];
+    parts.extend(claim.shared.then(|| claim.incarnation.to_string()));
+    parts
+}
+
 /// A number for a lock, the same in every version: FNV-1a over the parts and their ends.
 pub(super) fn key(parts: &[&str]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0xff]));
@@ -150,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_connection_tells_its_incarnation() {
-        let claim = Claim { node: "n".parse().unwrap(), incarnation: Incarnation(0xa1) };
+        let claim = Claim { node: "n".parse().unwrap(), incarnation: Incarnation(0xa1), shared: false };
         for duty in [Duty::Hold, Duty::Work] {
             let name = connection_name(duty, "a23456789012345678901234".parse().unwrap(), &claim);
             assert!(name.len() <= 59, "{name}");

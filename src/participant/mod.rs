@@ -6,18 +6,21 @@
 //! Every answer is a claim about a durable fact; what cannot be proven is `Unknown`.
 
 mod access;
+pub mod anchor;
 mod checkup;
 mod lease;
 pub mod memory;
 pub mod mysql;
 mod pool;
 pub mod postgres;
+mod registration;
 pub mod witness;
 
+pub use self::registration::{Claim, Registered, Registration};
 use crate::config::{Config, Kind, ParticipantConfig};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{BranchId, Incarnation, JournalId, Lineage, NodeName, ParticipantName, SessionName, TransactionId};
-use crate::protocol::{Finish, Mode, Resolution, Vote};
+use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId};
+use crate::protocol::{CommitRecord, Finish, Mode, Resolution, Vote};
 use std::time::Duration;
 use std::{any::Any, collections::BTreeMap, pin::Pin, sync::Arc};
 use witness::Witnessed;
@@ -58,81 +61,6 @@ pub struct BeginOptions {
     /// How long a statement may wait for a lock: below the transaction's deadline, since neither database sees a
     /// deadlock between the two.
     pub lock_timeout: Duration,
-}
-
-/// An incarnation as it registers itself with a participant before first use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Registration {
-    /// The node name in its branch ids.
-    pub node: NodeName,
-    /// Its 64 random bits.
-    pub incarnation: Incarnation,
-    /// The journal that holds its decisions.
-    pub journal: JournalId,
-    /// The participant's number in this incarnation.
-    pub participant: u16,
-    /// This machine's name, for people.
-    pub host: String,
-    /// The lineage that the journal knows this participant by; `None` at first sight.
-    pub expected: Option<Lineage>,
-}
-
-/// Who asks for the lease of a participant.
-///
-/// A journal may be copied, and both copies opened. So while a bridge or a recovery is open, it holds a lock of each
-/// server on its node's name there: whoever comes second is refused, and told who was first. This narrows the race of a
-/// copied journal and cannot close it: a lock that a server has lost says nothing to whoever held it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim {
-    /// The node in whose name branches are decided and settled.
-    pub node: NodeName,
-    /// The opening that does so.
-    pub incarnation: Incarnation,
-}
-
-impl Registration {
-    /// The lease that goes with it.
-    pub fn claim(&self) -> Claim {
-        Claim { node: self.node, incarnation: self.incarnation }
-    }
-}
-
-/// An incarnation as a participant's own table has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Registered {
-    /// The node name in its branch ids.
-    pub node: NodeName,
-    /// Which.
-    pub incarnation: Incarnation,
-    /// The number that the participant has in its branch ids.
-    pub participant: u16,
-    /// The journal that holds its decisions.
-    pub journal: JournalId,
-    /// The machine that it ran on.
-    pub host: String,
-    /// How long ago it was opened, by the database's clock.
-    pub age: Duration,
-}
-
-impl Registered {
-    /// A row as the table has it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Refused`] for one that no version known here has written.
-    fn of(node: &str, incarnation: i64, participant: i64, journal: i64, host: String, age: f64) -> Result<Self> {
-        let strange = || {
-            let message = format!("{} has a row of the strange node {node:?}", witness::INCARNATION_TABLE);
-            Error::new(ErrorKind::Refused, message)
-        };
-        Ok(Self {
-            node: node.parse().map_err(|error| strange().because(error))?,
-            incarnation: Incarnation::from_sql(incarnation),
-            participant: participant.try_into().map_err(|error| strange().because(error))?,
-            journal: JournalId::from_sql(journal),
-            host,
-            age: Duration::try_from_secs_f64(age.max(0.0)).map_err(|error| strange().because(error))?,
-        })
-    }
 }
 
 /// Rows that nobody needs any more.
@@ -393,6 +321,11 @@ pub trait Participant: Send + Sync + 'static {
         self.lease().is_some()
     }
 
+    /// What makes it able to be an anchor, if it is.
+    fn anchor(&self) -> Option<&dyn anchor::Anchor> {
+        None
+    }
+
     /// The incarnations in the participant's own table: any node's, any journal's, this participant's number or another's.
     fn registry(&self) -> BoxFuture<'_, Result<Vec<Registered>>> {
         Box::pin(async { Ok(Vec::new()) })
@@ -491,6 +424,14 @@ pub trait Branch: Send {
 
     /// Commits without preparing, with the witness inside: this branch decides.
     fn commit_one_phase(&mut self) -> BoxFuture<'_, Answer<Finish>>;
+
+    /// Commits without preparing, with a witness inside that lists these branches: it decides for all of them. Only asked of
+    /// a participant that can be an [anchor](Participant::anchor).
+    fn commit_anchor<'a>(&'a mut self, decision: &'a CommitRecord) -> BoxFuture<'a, Answer<Finish>> {
+        let message = format!("{} cannot decide for others", decision.transaction);
+        let cause = Error::new(ErrorKind::Config, message);
+        Box::pin(async { Answer::because(Finish::Unknown, cause) })
+    }
 
     /// Commits the prepared branch, on the session that prepared it.
     fn commit(&mut self) -> BoxFuture<'_, Answer<Finish>>;

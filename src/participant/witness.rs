@@ -13,6 +13,7 @@
 //! write them live with each database.
 
 use super::Evidence;
+use super::anchor::{ANCHOR_TABLE, decides};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName};
 use crate::protocol::recovery;
@@ -27,9 +28,6 @@ pub const INCARNATION_TABLE: &str = "handfast_incarnation";
 /// The `node` of the row that holds the lineage; its `incarnation` and `participant` are 0. No node is named so.
 pub const LINEAGE_NODE: &str = "";
 
-/// Where the decisions of an incarnation live, as the column `decision` has it: in its journal.
-pub const DECISION_JOURNAL: &str = "journal";
-
 /// What a row of the witness table proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -37,7 +35,7 @@ pub enum Kind {
     Decided,
     /// Written by a branch that decided alone.
     OnePhase,
-    /// Written by a branch that decided for others, too.
+    /// Written by a branch that decided for others, too: the row lists them.
     Anchor,
     /// Written by recovery: the branch never commits.
     Fence,
@@ -75,6 +73,9 @@ impl Kind {
     }
 
     fn parse(text: &str) -> Option<Self> {
+        if decides(text) {
+            return Some(Self::Anchor);
+        }
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 }
@@ -210,6 +211,19 @@ impl Dialect {
     /// A table of ours, always with its schema: no `search_path` and no current database can lead astray.
     pub fn table(self, schema: &str, table: &str) -> String {
         format!("{}.{}", self.quote(schema), self.quote(table))
+    }
+
+    /// The statement that creates the table of an anchor where it is missing, without semicolon.
+    pub fn create_anchor(self, schema: &str) -> String {
+        let (text, bytes, engine) = match self {
+            Self::Postgres => ("text", "bytea", ""),
+            Self::MySql => ("VARCHAR(255) CHARACTER SET ascii COLLATE ascii_bin", "MEDIUMBLOB", " ENGINE=InnoDB"),
+        };
+        format!(
+            "CREATE TABLE IF NOT EXISTS {table} (\n  node {text} NOT NULL,\n  part {text} NOT NULL,\n  \
+             entry {bytes} NOT NULL,\n  PRIMARY KEY (node, part)\n){engine}",
+            table = self.table(schema, ANCHOR_TABLE),
+        )
     }
 
     /// The statements that create both tables where they are missing, without semicolons.

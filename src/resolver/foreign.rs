@@ -8,6 +8,7 @@
 use super::Resolver;
 use super::look::Look;
 use super::store::Store;
+use crate::config::Decision;
 use crate::id::{BranchId, ParticipantName};
 use crate::participant::{Registered, Sighted, Sighting};
 use crate::protocol::recovery::{Evidence, Memory};
@@ -74,7 +75,11 @@ impl Resolver {
             let same = |(_, row): &&(ParticipantName, &Registered)| row.node == id.transaction.node;
             rows.get(&id.transaction.incarnation.0)?.iter().find(same).map(|(_, row)| (*row).clone())
         });
-        let orphan = row.as_ref().is_some_and(|row| row.node == self.node && Some(row.journal) != self.store.id());
+        // What an anchor decided is there to be asked for, by who has it as the anchor.
+        let elsewhere = |row: &Registered| matches!(row.decision, Some(Decision::Anchor(_)));
+        let orphan = row
+            .as_ref()
+            .is_some_and(|row| row.node == self.node && Some(row.journal) != self.store.id() && !elsewhere(row));
         Some(Foreigner { participant, gid, age: sighting.age, registered: row, orphan, evidence: Vec::new() })
     }
 

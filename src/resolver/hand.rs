@@ -234,7 +234,7 @@ impl Resolver {
     pub(super) fn hand_on(&self) -> Result<&Journal> {
         match &self.store {
             Store::Locked(journal) => Ok(journal),
-            Store::Live(_) | Store::Offline(_) => {
+            Store::Live(_) | Store::Offline(_) | Store::Read(_) => {
                 let message = "nothing is decided by hand without the journal's lock: stop the application first";
                 Err(Error::new(ErrorKind::Refused, message))
             }

@@ -26,6 +26,7 @@ impl Resolver {
     /// # Cancel safety
     /// May be dropped at any point.
     pub async fn observe(&self) -> View {
+        let remembered = self.store.refresh().await;
         // Before the first scan: of what is decided later, the scans say nothing.
         let mut observation = Observation::new(&self.store);
         let looks = join_all(self.participants.iter().map(|one| self.look(&**one))).await;
@@ -36,7 +37,18 @@ impl Resolver {
             registries.push((seen.name, registered));
             participants.push(seen);
         }
-        let stale = registries.iter().find_map(|(name, rows)| self.unknown_opening(*name, rows));
+        let look = || registries.iter().find_map(|(name, rows)| self.unknown_opening(*name, rows));
+        let mut stale = look();
+        // Others may have opened since the anchor was read.
+        if stale.is_some() && self.store.anchored().is_some() {
+            stale = match self.store.refresh().await {
+                Ok(()) => look(),
+                Err(_) => None,
+            };
+        }
+        if let Err(error) = remembered {
+            tracing::warn!(error = %error.chain(), "the anchor cannot be read");
+        }
         View { observation, participants, foreigners, registries, stale }
     }
 

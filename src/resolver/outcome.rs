@@ -19,6 +19,13 @@ impl Resolver {
     /// # Cancel safety
     /// May be dropped at any point.
     pub async fn outcome(&self, id: TransactionId) -> Result<Outcome> {
+        if self.store.standing(id).is_none()
+            && let Err(error) = self.store.refresh().await
+        {
+            // A bridge has read it before: what it knows is certain, and the rest is in doubt.
+            let Store::Live(_) = &self.store else { return Err(error) };
+            tracing::debug!(%id, error = %error.chain(), "the anchor cannot be read");
+        }
         match self.store.standing(id) {
             Some(Standing::Future) => return Err(unknown(id)),
             _ if self.image(|image| image.audit().damage(id).is_some()) => return Ok(Outcome::Damaged),
@@ -59,7 +66,7 @@ impl Resolver {
             Store::Live(engine) if engine.found.last().damaged.contains(&id) => return Outcome::Damaged,
             Store::Live(_) => return Outcome::Committed,
             Store::Locked(_) => self.sweep_branches(&|_| {}).await.left,
-            Store::Offline(_) => self.examine(&mut self.observe().await).await,
+            Store::Offline(_) | Store::Read(_) => self.examine(&mut self.observe().await).await,
         };
         match plan.transactions.into_iter().find(|transaction| transaction.id == id) {
             Some(one) if one.outcome == Outcome::Damaged => Outcome::Damaged,

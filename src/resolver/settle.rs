@@ -65,6 +65,17 @@ impl Resolver {
         }
         let mut all: Vec<_> = earlier.iter().map(|opened| Settling::new(&self.store, opened)).collect();
         self.quiet(&mut all, view).await;
+        // What arrived before the last session was gone is a decision like any other.
+        if let Err(error) = self.store.refresh().await {
+            left.extend(earlier.iter().map(|one| unsettled(one, Hindrance::OutOfReach, &error.chain())));
+            return left;
+        }
+        // Whose lease is held again is at work after all, and no business of ours.
+        if self.store.anchored().is_some() {
+            let free: BTreeSet<_> = self.store.unsettled().into_iter().map(|opened| opened.incarnation).collect();
+            earlier.retain(|opened| free.contains(&opened.incarnation));
+            all.retain(|one| free.contains(&one.incarnation()));
+        }
         self.read_witnesses(&mut all, journal).await;
         left.extend(self.conclude(&earlier, &all, view, plan, journal).await);
         left

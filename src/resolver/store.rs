@@ -1,11 +1,13 @@
 //! What a resolver remembers: the journal of a running bridge, one opened for recovery, or one only read.
 
 use crate::engine::{Engine, Standing};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, JournalId, Lineage, ParticipantName, TransactionId};
 use crate::journal::{Image, Journal, Offline};
 use crate::protocol::recovery::{Memory, Recalled};
 use crate::protocol::{Absence, CommitRecord, DamageRecord, IncarnationRecord, Outcome};
 use crate::torture::{self, Safeguard};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Where the memory is.
@@ -16,6 +18,8 @@ pub(super) enum Store {
     Locked(Journal),
     /// Read beside whoever holds it; nothing may be changed.
     Offline(Box<Offline>),
+    /// An anchor's rows, read beside whoever works there; nothing may be changed.
+    Read(Journal),
 }
 
 impl Store {
@@ -24,6 +28,33 @@ impl Store {
             Self::Live(engine) => engine.journal.image(look),
             Self::Locked(journal) => journal.image(look),
             Self::Offline(offline) => look(&offline.image),
+            Self::Read(journal) => journal.image(look),
+        }
+    }
+
+    /// What is kept by an anchor, if it is.
+    pub fn anchored(&self) -> Option<&Journal> {
+        let journal = match self {
+            Self::Live(engine) => &engine.journal,
+            Self::Locked(journal) | Self::Read(journal) => journal,
+            Self::Offline(_) => return None,
+        };
+        journal.is_on_anchor().then_some(journal)
+    }
+
+    /// Reads again what the anchor has, if one decides: what is remembered there is others' work, too.
+    pub async fn refresh(&self) -> Result<()> {
+        let Some(journal) = self.anchored() else { return Ok(()) };
+        let in_doubt = match self {
+            Self::Live(engine) => engine.live.in_doubt().into_iter().map(|(sequence, _)| sequence).collect(),
+            _ => BTreeSet::new(),
+        };
+        journal.refresh(&in_doubt).await?;
+        match self {
+            Self::Live(engine) if journal.image(|image| image.is_settled(journal.incarnation())) => {
+                Err(engine.halt(taken_for_dead()))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -33,6 +64,7 @@ impl Store {
             Self::Live(engine) => Some(engine.journal.id()),
             Self::Locked(journal) => Some(journal.id()),
             Self::Offline(offline) => offline.journal,
+            Self::Read(journal) => Some(journal.id()),
         }
     }
 
@@ -41,7 +73,7 @@ impl Store {
         match self {
             Self::Live(engine) => Some(&engine.journal),
             Self::Locked(journal) => Some(journal),
-            Self::Offline(_) => None,
+            Self::Offline(_) | Self::Read(_) => None,
         }
     }
 
@@ -74,10 +106,17 @@ impl Memory for Store {
         known.or(any.map(|opened| IncarnationRecord { incarnation, ..opened }))
     }
 
+    fn anchor(&self, incarnation: Incarnation) -> Option<u16> {
+        self.anchored()?.anchor_of(incarnation)
+    }
+
     fn is_live(&self, id: TransactionId) -> bool {
         match self {
-            Self::Live(_) => self.standing(id) == Some(Standing::Running),
-            Self::Locked(_) => false,
+            Self::Live(engine) if engine.registration.incarnation == id.incarnation => {
+                self.standing(id) == Some(Standing::Running)
+            }
+            Self::Live(engine) => engine.journal.is_held(id.incarnation),
+            Self::Locked(journal) | Self::Read(journal) => journal.is_held(id.incarnation),
             // Whoever holds the journal may be at work on anything of its incarnation.
             Self::Offline(offline) => offline.in_use && offline.latest_incarnation == Some(id.incarnation),
         }
@@ -115,8 +154,8 @@ impl Memory for Store {
 
     fn is_at_work(&self, incarnation: Incarnation) -> bool {
         match self {
-            Self::Live(engine) => engine.registration.incarnation == incarnation,
-            Self::Locked(_) => false,
+            Self::Live(engine) => engine.registration.incarnation == incarnation || engine.journal.is_held(incarnation),
+            Self::Locked(journal) | Self::Read(journal) => journal.is_held(incarnation),
             // Of the last opening not even its own record may be known to be durable yet.
             Self::Offline(offline) => {
                 offline.latest_incarnation == Some(incarnation) && (offline.in_use || !offline.image.knows(incarnation))
@@ -127,6 +166,13 @@ impl Memory for Store {
     fn is_given_up(&self, incarnation: Incarnation, participant: ParticipantName) -> bool {
         self.image(|image| image.is_given_up(incarnation, participant))
     }
+}
+
+/// Its lease was lost, and nobody waited.
+fn taken_for_dead() -> Error {
+    let message = "another program has taken this one for dead, since its lease on the anchor was lost, and has settled what \
+                   it left: nothing more begins; open another bridge";
+    Error::new(ErrorKind::Refused, message)
 }
 
 /// What the records say, where nobody is at work.

@@ -4,6 +4,7 @@ use super::store::Store;
 use super::{Resolver, View};
 use crate::engine::{Engine, Objection, older_copy, vet};
 use crate::error::{Error, ErrorKind, Result};
+use crate::journal::Journal;
 use crate::participant::{BoxFuture, Claim, Participant};
 use crate::protocol::recovery::{BranchPlan, Plan, WitnessRow, unknown_decision};
 use crate::torture::{self, Safeguard};
@@ -18,7 +19,7 @@ impl Resolver {
         match &self.store {
             Store::Live(engine) => engine.halted().or_else(|| usurped(engine)).map_or(Ok(()), Err),
             Store::Locked(_) => self.each(|one| Box::pin(self.vet_one(one))).await,
-            Store::Offline(_) => Ok(()),
+            Store::Offline(_) | Store::Read(_) => Ok(()),
         }
     }
 
@@ -29,7 +30,7 @@ impl Resolver {
         if known().contains(&name) {
             return self.claim_of(participant).await;
         }
-        let claim = Claim { node: self.node, incarnation: journal.incarnation() };
+        let claim = self.claim_under(journal);
         match vet(participant, journal, claim).await {
             Ok(_) => {
                 known().insert(name);
@@ -37,6 +38,10 @@ impl Resolver {
             }
             Err(Objection::Stale(error) | Objection::Other(error)) => Err(error.at(name)),
         }
+    }
+
+    fn claim_under(&self, journal: &Journal) -> Claim {
+        Claim { node: self.node, incarnation: journal.incarnation(), shared: journal.is_on_anchor() }
     }
 
     /// Takes the lease of every participant that can be reached.
@@ -54,7 +59,7 @@ impl Resolver {
     /// Takes the lease of a participant. A bridge has it since it registered there.
     pub(super) async fn claim_of(&self, participant: &dyn Participant) -> Result<()> {
         let Store::Locked(journal) = &self.store else { return Ok(()) };
-        let claim = Claim { node: self.node, incarnation: journal.incarnation() };
+        let claim = self.claim_under(journal);
         participant.hold(claim).await.map_err(|error| error.at(participant.name()))
     }
 
@@ -65,12 +70,16 @@ impl Resolver {
         let Some(stale) = stale else { return Ok(()) };
         Err(match &self.store {
             Store::Live(engine) => engine.halt(stale),
-            Store::Locked(_) | Store::Offline(_) => stale,
+            Store::Locked(_) | Store::Offline(_) | Store::Read(_) => stale,
         })
     }
 
     /// The witness of a decision that the journal does not hold, among those that a pass has read.
     fn by_witness(&self, plan: &Plan) -> Option<Error> {
+        // An anchor's rows are all there is to know: what contradicts them is damage, and no older copy's.
+        if self.store.anchored().is_some() {
+            return None;
+        }
         let row = |branch: &BranchPlan| WitnessRow {
             incarnation: branch.id.transaction.incarnation,
             participant: branch.id.participant,

@@ -43,6 +43,12 @@ pub enum Request {
     ReadWitnesses,
     /// Deletes rows that nobody needs.
     Prune,
+    /// The plain commit of an anchor, which decides for others.
+    CommitAnchor,
+    /// Writes an entry of an anchor.
+    Keep,
+    /// Deletes decisions of an anchor that are over.
+    Clear,
 }
 
 /// When, as seen from this process.
@@ -91,7 +97,7 @@ pub enum Step {
 
 impl Request {
     /// Each.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::Begin,
         Self::Prepare,
         Self::EndReadOnly,
@@ -106,6 +112,9 @@ impl Request {
         Self::EndSessions,
         Self::ReadWitnesses,
         Self::Prune,
+        Self::CommitAnchor,
+        Self::Keep,
+        Self::Clear,
     ];
 
     const fn name(self) -> &'static str {
@@ -124,6 +133,9 @@ impl Request {
             Self::EndSessions => "end-sessions",
             Self::ReadWitnesses => "read-witnesses",
             Self::Prune => "prune",
+            Self::CommitAnchor => "commit-anchor",
+            Self::Keep => "keep",
+            Self::Clear => "clear",
         }
     }
 }

@@ -43,6 +43,8 @@ pub struct Ground {
     pub ledger: Side,
     pub orders: Side,
     next: AtomicI32,
+    /// What decides, where it is not the journal.
+    anchor: Option<&'static str>,
 }
 
 /// What is one application's own, through all its processes.
@@ -59,6 +61,11 @@ impl Ground {
         Self::on(Home::shared(Flavor::Postgres).await, Home::shared(other).await).await
     }
 
+    /// The same, with a participant that decides.
+    pub async fn anchored(other: Flavor, anchor: &'static str) -> Self {
+        Self { anchor: Some(anchor), ..Self::shared(other).await }
+    }
+
     /// On servers of its own.
     pub async fn own(other: Flavor) -> Self {
         let (ledger, orders) = tokio::join!(Home::own(Flavor::Postgres), Home::own(other));
@@ -68,7 +75,7 @@ impl Ground {
     async fn on(ledger: Home, orders: Home) -> Self {
         let (ledger, orders) = tokio::join!(Side::new(LEDGER, ledger, "all"), Side::new(ORDERS, orders, "all"));
         ledger.query("CREATE TABLE looked_at_late (k INT UNIQUE DEFERRABLE INITIALLY DEFERRED)").await;
-        Self { ledger, orders, next: AtomicI32::new(1) }
+        Self { ledger, orders, next: AtomicI32::new(1), anchor: None }
     }
 
     pub fn sides(&self) -> [&Side; 2] {
@@ -76,7 +83,8 @@ impl Ground {
     }
 
     pub fn tally(&self, kind: &'static str) -> Tally {
-        Tally::new(kind, pair(self.orders.flavor()))
+        let decides = self.anchor.map(|anchor| format!(", {anchor} decides")).unwrap_or_default();
+        Tally::new(kind, pair(self.orders.flavor()) + &decides)
     }
 
     /// A new application's.
@@ -89,8 +97,13 @@ impl Ground {
 
     fn config(&self, node: &str, journal: &Path) -> ConfigBuilder {
         let with = |builder: ConfigBuilder, side: &Side| builder.participant(side.name, &side.server, &side.database);
-        let builder = ConfigBuilder::new(journal).node(node).section(SECTIONS);
+        let builder = ConfigBuilder::new(journal).node(node).section(&self.sections());
         with(with(builder, &self.ledger), &self.orders)
+    }
+
+    fn sections(&self) -> String {
+        let decides = self.anchor.map(|anchor| format!("[transaction]\ndecision = \"{anchor}\"\n"));
+        SECTIONS.replacen("[transaction]\n", decides.as_deref().unwrap_or("[transaction]\n"), 1)
     }
 
     /// A new trial of a script.

@@ -99,11 +99,12 @@ impl Script {
             (Kind::Load, _) => None,
             (Kind::Abort, _) => Some(Outcome::RolledBack),
             (_, Point::Request(Request::Begin | Request::Prepare | Request::EndReadOnly, _))
-            | (_, Point::Request(Request::CommitOnePhase, Before))
+            | (_, Point::Request(Request::CommitOnePhase | Request::CommitAnchor, Before))
             | (_, Point::Step(Step::Ending | Step::Append)) => Some(Outcome::RolledBack),
             (_, Point::Request(Request::Commit, _))
             | (_, Point::Request(Request::Prune, _))
-            | (_, Point::Request(Request::CommitOnePhase, Answered))
+            | (_, Point::Request(Request::Keep | Request::Clear, _))
+            | (_, Point::Request(Request::CommitOnePhase | Request::CommitAnchor, Answered))
             | (_, Point::Step(Step::Appended | Step::Answer | Step::Note)) => Some(Outcome::Committed),
             _ => None,
         }

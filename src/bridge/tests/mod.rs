@@ -1,5 +1,6 @@
 //! The shell on the reference participant: every answer an application can get, and what is there afterwards.
 
+mod anchor;
 mod closing;
 mod commits;
 mod damage;

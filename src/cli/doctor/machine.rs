@@ -1,9 +1,9 @@
 //! What the journal stands on: its directory, the file system below, the space there, and the journal itself.
 
 use crate::cli::exit::Exit;
-use crate::config::JournalConfig;
+use crate::config::{Config, JournalConfig};
 use crate::error::ErrorKind;
-use crate::id::JournalId;
+use crate::id::{JournalId, ParticipantName};
 use crate::journal::{self, Image, Offline, Verdict};
 use crate::participant::{Finding, Severity};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,14 @@ pub struct Machine {
 }
 
 /// Looks without writing.
-pub fn look(config: &JournalConfig) -> Machine {
+pub fn look(config: &Config) -> Machine {
+    let Some(anchor) = config.transaction.decision.anchor() else { return look_at(&config.journal) };
+    let finding = decides(config, anchor);
+    let exit = if finding.severity == Severity::Failure { Exit::Usage } else { Exit::Clean };
+    Machine { findings: vec![finding], journal: None, exit }
+}
+
+fn look_at(config: &JournalConfig) -> Machine {
     let mut machine = Machine { findings: Vec::new(), journal: None, exit: Exit::Clean };
     let directory = &config.directory;
     machine.findings.push(place(directory));
@@ -33,6 +40,17 @@ pub fn look(config: &JournalConfig) -> Machine {
         machine.exit = machine.exit.max(Exit::Usage);
     }
     machine
+}
+
+/// An anchor in place of the journal: nothing of it is on this machine.
+fn decides(config: &Config, anchor: ParticipantName) -> Finding {
+    let check = "decisions";
+    if config.participants.contains_key(&anchor) {
+        return Finding::good(check, format!("{anchor} keeps them: nothing is on this machine's disk"));
+    }
+    let found = format!("transaction.decision is {anchor}, and no participant has that name");
+    Finding::of(Severity::Failure, check, found, "nothing could be decided; without it nothing opens")
+        .cure("name a participant, or \"journal\"")
 }
 
 fn place(directory: &Path) -> Finding {
@@ -219,7 +237,7 @@ mod tests {
     #[test]
     fn a_missing_directory_is_all_that_is_said() {
         let config = JournalConfig { directory: "/nowhere/handfast".into(), segment_bytes: 65536 };
-        let machine = look(&config);
+        let machine = look_at(&config);
         assert_eq!((machine.findings.len(), machine.exit), (1, Exit::Usage));
     }
 }

@@ -52,7 +52,7 @@ struct Patient {
 /// When the configuration makes no participants.
 pub async fn run(config: &Config, all: bool, output: &mut Output) -> Result<Exit> {
     let participants = participant::from_config(config)?;
-    let machine = machine::look(&config.journal);
+    let machine = machine::look(config);
     let known = machine.journal.as_ref();
     // Each call is bounded by itself; together they are, too, however many there are.
     let patience = (config.recovery.statement_timeout + config.pool.connect_timeout) * 4;

@@ -3,7 +3,7 @@
 use crate::cli::report::{Audit, Chronicle, Moment, Told};
 use crate::id::TransactionId;
 use crate::journal::format::Entry;
-use crate::journal::{Offline, OfflineEntry};
+use crate::journal::{Image, Offline, OfflineEntry};
 use crate::protocol::{Absence, Record, Remark, Resolution};
 
 /// All that the journal says of a transaction.
@@ -22,6 +22,19 @@ pub fn of(found: &Offline, id: TransactionId) -> (Chronicle, Vec<Audit>) {
         audit.extend(audited(entry, id));
     }
     (history, audit)
+}
+
+/// All that an anchor says of a transaction, as far as it is not in the audit of the report.
+pub fn on_anchor(image: &Image, id: TransactionId) -> Chronicle {
+    let mut history = Chronicle { settled: image.is_settled(id.incarnation), ..Chronicle::default() };
+    history.opened = image.incarnation(id.incarnation).map(|opened| Moment(opened.opened_at_ms));
+    let told = |place: &str, what: &str| Told { place: place.to_owned(), durable: true, what: what.to_owned() };
+    if image.open_decision(id).is_some() {
+        history.records.push(told("anchor, decisions", "decided to commit"));
+    } else if image.is_committed(id) {
+        history.records.push(told("anchor, entries", "committed, in the history of outcomes"));
+    }
+    history
 }
 
 fn place(entry: &OfflineEntry) -> String {

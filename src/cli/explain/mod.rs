@@ -22,7 +22,7 @@ use crate::protocol::recovery::{Action, Sighting, TransactionPlan};
 use crate::resolver::{Foreigner, Resolver, View};
 use asked::Asked;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Explains a transaction, or says what is known of a branch that is not this journal's.
@@ -30,13 +30,13 @@ use std::sync::Arc;
 /// # Errors
 /// When the journal cannot be read.
 pub async fn run(config: Config, what: &str, output: &mut Output) -> Result<Exit> {
-    let directory = config.journal.directory.clone();
+    let directory = directory(&config);
     let resolver = Resolver::read(config)?;
     let mut view = resolver.observe().await;
     let facts = Facts::of(&resolver, &view).await;
     let exit = match find(&resolver, &view, what) {
         Found::Ours(id) => {
-            let one = transaction(&resolver, &mut view, &facts, &directory, id).await?;
+            let one = transaction(&resolver, &mut view, &facts, directory.as_deref(), id).await?;
             let at_least = one.exit;
             let participants = shown(&view, one.exit);
             let report = Report::new(participants, Rows::of(vec![one]), Rows::none())
@@ -142,17 +142,25 @@ fn of_transaction(view: &View, id: TransactionId) -> Vec<&Foreigner> {
     view.foreigners().iter().filter(of_it).collect()
 }
 
+/// The journal's directory, where there is one.
+pub(super) fn directory(config: &Config) -> Option<PathBuf> {
+    config.transaction.decision.anchor().is_none().then(|| config.journal.directory.clone())
+}
+
 /// A transaction of this journal with all that is known of it.
 pub(super) async fn transaction(
     resolver: &Resolver,
     view: &mut View,
     facts: &Facts,
-    directory: &Path,
+    directory: Option<&Path>,
     id: TransactionId,
 ) -> Result<Transaction> {
     let host = registered_host(resolver, id).await;
     let plan = resolver.look_into(view, id).await;
-    let (mut journal, audit) = history::of(&journal::read(directory)?, id);
+    let (mut journal, audit) = match directory {
+        Some(directory) => history::of(&journal::read(directory)?, id),
+        None => (resolver.image(|image| history::on_anchor(image, id)), Vec::new()),
+    };
     journal.host = host;
     let Some(plan) = plan else {
         // Known to the journal, and nothing else says a word of it.

@@ -74,6 +74,7 @@ fn orphan() -> Foreigner {
         incarnation: "0123456789abcdef".parse().unwrap(),
         participant: 1,
         journal: "fedcba9876543210".parse().unwrap(),
+        decision: Some(crate::config::Decision::Journal),
         host: "db-host-7".into(),
         age: Duration::from_secs(7_200),
     };

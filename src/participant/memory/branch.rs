@@ -4,8 +4,9 @@ use super::state::{State, failed, lost};
 use super::{Fault, MemorySession, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::BranchId;
+use crate::participant::anchor::listing;
 use crate::participant::{Answer, BoxFuture, Branch, Evidence, Question};
-use crate::protocol::{Finish, Mode, Vote};
+use crate::protocol::{CommitRecord, Finish, Mode, Vote};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -112,13 +113,21 @@ impl MemoryBranch {
     }
 
     async fn do_commit_one_phase(&mut self) -> Answer<Finish> {
+        let (session, id, witness) = (self.session.number, self.id, self.witness);
+        self.decide(Step::CommitOnePhase, move |state| state.commit_one_phase(session, &id, witness)).await
+    }
+
+    async fn do_commit_anchor(&mut self, decision: &CommitRecord) -> Answer<Finish> {
+        let (session, id, listing) = (self.session.number, self.id, listing(decision));
+        self.decide(Step::CommitAnchor, move |state| state.commit_anchor(session, &id, listing)).await
+    }
+
+    async fn decide(&mut self, step: Step, act: impl FnOnce(&mut State) -> Result<(), Vote>) -> Answer<Finish> {
         if !self.is_open(Mode::Writer) {
             return Answer::because(Finish::Unknown, out_of_order());
         }
-        let (session, id, witness) = (self.session.number, self.id, self.witness);
         self.stage = Stage::Left;
-        let act = |state: &mut State| state.commit_one_phase(session, &id, witness);
-        let answer = self.call(Step::CommitOnePhase, act, Err(Vote::No)).await;
+        let answer = self.call(step, act, Err(Vote::No)).await;
         let Err(Answer { value, cause }) = self.vote(answer) else { return Answer::good(Finish::Done) };
         let value = match value {
             Vote::No => Finish::RolledBack,
@@ -205,6 +214,10 @@ impl Branch for MemoryBranch {
 
     fn commit_one_phase(&mut self) -> BoxFuture<'_, Answer<Finish>> {
         Box::pin(self.do_commit_one_phase())
+    }
+
+    fn commit_anchor<'a>(&'a mut self, decision: &'a CommitRecord) -> BoxFuture<'a, Answer<Finish>> {
+        Box::pin(self.do_commit_anchor(decision))
     }
 
     fn commit(&mut self) -> BoxFuture<'_, Answer<Finish>> {

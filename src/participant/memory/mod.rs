@@ -8,6 +8,7 @@
 //! [`MemoryServer::restart`] ends all sessions as a crash does: open transactions are gone, prepared branches, rows and
 //! witnesses stay.
 
+mod anchor;
 mod branch;
 mod session;
 mod state;
@@ -15,6 +16,7 @@ mod state;
 use self::branch::MemoryBranch;
 pub use self::session::MemorySession;
 use self::state::{Row, Session, State, Work, lost};
+use super::anchor::Anchor;
 use super::lease::Claimed;
 use super::pool::refuse_running;
 use super::witness::{Key, Kind, Witnessed, new_lineage};
@@ -66,8 +68,18 @@ pub enum Step {
     Hold,
     /// [`Participant::registry`]
     Registry,
-    /// [`Participant::prune`]
+    /// [`Participant::prune`], and [`Anchor::clear`](super::anchor::Anchor::clear)
     Prune,
+    /// [`Branch::commit_anchor`]
+    CommitAnchor,
+    /// [`Anchor::kept`](super::anchor::Anchor::kept)
+    Kept,
+    /// [`Anchor::keep`](super::anchor::Anchor::keep)
+    Keep,
+    /// [`Anchor::decisions`](super::anchor::Anchor::decisions)
+    Decisions,
+    /// [`Anchor::held`](super::anchor::Anchor::held)
+    Held,
 }
 
 /// What happens to a call.
@@ -277,7 +289,7 @@ impl Memory {
 
     async fn do_register(&self, registration: &Registration) -> Result<Lineage> {
         let refused = |message: String| Err(Error::new(ErrorKind::Refused, message));
-        let Registration { node, incarnation, journal, participant, expected, host } = registration.clone();
+        let Registration { node, incarnation, journal, decision, participant, expected, host } = registration.clone();
         self.claimed.claim(self.name, registration.claim())?;
         let fresh = new_lineage()?;
         let act = |state: &mut State| {
@@ -288,7 +300,7 @@ impl Memory {
                 ));
             }
             let lineage = *state.lineage.get_or_insert(fresh);
-            let row = Row { journal, host, opened: Instant::now() };
+            let row = Row { journal, decision, host, opened: Instant::now() };
             let known = state.incarnations.entry((node, incarnation, participant)).or_insert(row).journal;
             if !self.witness {
                 state.witness.insert(Key::of_incarnation(incarnation, participant), Kind::Off);
@@ -422,6 +434,10 @@ impl Participant for Memory {
         self.do_lease()
     }
 
+    fn anchor(&self) -> Option<&dyn Anchor> {
+        Some(self)
+    }
+
     fn registry(&self) -> BoxFuture<'_, Result<Vec<Registered>>> {
         Box::pin(self.control(Step::Registry, |state| Ok(state.registry())))
     }
@@ -471,6 +487,7 @@ mod tests {
             node: "n".parse().unwrap(),
             incarnation: Incarnation(1),
             journal: JournalId(1),
+            decision: crate::config::Decision::Journal,
             participant: 0,
             host: "h".into(),
             expected: None,

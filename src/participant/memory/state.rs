@@ -1,6 +1,7 @@
 //! The database in memory: its rows, locks, sessions and prepared branches, as a value under one lock.
 
 use super::{Fault, Step};
+use crate::config::Decision;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Incarnation, JournalId, Lineage, NodeName, ParticipantName, SessionName};
 use crate::participant::lease;
@@ -15,10 +16,14 @@ pub(super) struct State {
     pub(super) next: u64,
     pub(super) rows: BTreeMap<i64, i64>,
     pub(super) witness: BTreeMap<Key, Kind>,
+    /// What the witnesses of an anchor decide: they count as long as those are there.
+    pub(super) decisions: BTreeMap<Key, String>,
+    /// The entries of an anchor.
+    pub(super) kept: BTreeMap<(NodeName, String), Vec<u8>>,
     pub(super) lineage: Option<Lineage>,
     pub(super) incarnations: BTreeMap<(NodeName, Incarnation, u16), Row>,
     /// Who works in a node's name on a participant.
-    pub(super) leases: BTreeMap<(NodeName, ParticipantName), Holder>,
+    pub(super) leases: BTreeMap<LeaseKey, Holder>,
     pub(super) sessions: BTreeMap<u64, Session>,
     pub(super) prepared: BTreeMap<String, Work>,
     /// Which transaction holds a row, and which waits for one.
@@ -28,10 +33,14 @@ pub(super) struct State {
     pub(super) calls: BTreeMap<Step, u64>,
 }
 
+/// A node on a participant; an incarnation of it where several share the node.
+pub(super) type LeaseKey = (NodeName, ParticipantName, Option<Incarnation>);
+
 /// The registration of an incarnation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) journal: JournalId,
+    pub(super) decision: Decision,
     pub(super) host: String,
     pub(super) opened: Instant,
 }
@@ -77,14 +86,15 @@ impl State {
 
     /// Takes a lease, from an earlier resolver of the same incarnation if need be.
     pub(super) fn hold(&mut self, name: ParticipantName, claim: Claim, resolver: u64) -> Result<()> {
-        match self.leases.get(&(claim.node, name)) {
+        let key = (claim.node, name, claim.shared.then_some(claim.incarnation));
+        match self.leases.get(&key) {
             Some(found) if found.incarnation != claim.incarnation => {
                 Err(self.describe(claim.node, found.incarnation).refuse(name, &claim, std::time::Duration::ZERO))
             }
             Some(found) if found.resolver == resolver => Ok(()),
             Some(_) | None => {
                 let taken = self.number();
-                self.leases.insert((claim.node, name), Holder { resolver, incarnation: claim.incarnation, taken });
+                self.leases.insert(key, Holder { resolver, incarnation: claim.incarnation, taken });
                 Ok(())
             }
         }
@@ -159,6 +169,7 @@ impl State {
             incarnation: *incarnation,
             participant: *participant,
             journal: row.journal,
+            decision: Some(row.decision),
             host: row.host.clone(),
             age: row.opened.elapsed(),
         };
@@ -274,6 +285,14 @@ impl State {
     pub(super) fn commit_one_phase(&mut self, session: u64, branch: &BranchId, witness: bool) -> Result<(), Vote> {
         let work = self.guarded(session, branch)?;
         let work = self.attest(work, branch, Kind::OnePhase, witness)?;
+        self.apply(work);
+        Ok(())
+    }
+
+    pub(super) fn commit_anchor(&mut self, session: u64, branch: &BranchId, listing: String) -> Result<(), Vote> {
+        let work = self.guarded(session, branch)?;
+        let work = self.attest(work, branch, Kind::Anchor, true)?;
+        self.decisions.insert(Key::from(branch), listing);
         self.apply(work);
         Ok(())
     }

@@ -21,9 +21,10 @@ use super::sql::{BranchSql, Question, Step};
 use super::wire::Failure;
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName};
+use crate::participant::anchor::listing;
 use crate::participant::witness::Kind;
 use crate::participant::{Answer, BoxFuture, Branch};
-use crate::protocol::{Finish, Mode, Vote};
+use crate::protocol::{CommitRecord, Finish, Mode, Vote};
 use crate::torture::{self, Safeguard};
 use mysql_async::DriverError;
 use mysql_async::prelude::Queryable;
@@ -158,8 +159,19 @@ impl XaBranch {
     }
 
     async fn do_commit_one_phase(&mut self) -> Answer<Finish> {
+        let question = self.sql.one_phase(self.common.nonce());
+        self.decide("commit_one_phase", question).await
+    }
+
+    async fn do_commit_anchor(&mut self, decision: &CommitRecord) -> Answer<Finish> {
+        let question = self.sql.anchor_commit(self.common.nonce(), &listing(decision));
+        self.decide("commit_anchor", question).await
+    }
+
+    /// Commits plainly, with the witness inside.
+    async fn decide(&mut self, call: &str, question: Question) -> Answer<Finish> {
         if (self.state, self.mode) != (State::Open, Mode::Writer) {
-            return self.out_of_order(Finish::Unknown, "commit_one_phase");
+            return self.out_of_order(Finish::Unknown, call);
         }
         self.take_work().await;
         if let Some(cause) = self.doomed().await {
@@ -167,7 +179,6 @@ impl XaBranch {
             return Answer::because(gone.finish(), self.told(gone, cause));
         }
         self.state = State::Left;
-        let question = self.sql.one_phase(self.common.nonce());
         match self.ask(&question).await {
             Ok(()) => {
                 self.release(State::Committed);
@@ -327,6 +338,10 @@ impl Branch for XaBranch {
 
     fn commit_one_phase(&mut self) -> BoxFuture<'_, Answer<Finish>> {
         Box::pin(self.do_commit_one_phase())
+    }
+
+    fn commit_anchor<'a>(&'a mut self, decision: &'a CommitRecord) -> BoxFuture<'a, Answer<Finish>> {
+        Box::pin(self.do_commit_anchor(decision))
     }
 
     fn commit(&mut self) -> BoxFuture<'_, Answer<Finish>> {

@@ -11,7 +11,7 @@ use super::sql::Sql;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, ParticipantName};
 use crate::participant::Claim;
-use crate::participant::lease::{Duty, Holder, connection_name, key};
+use crate::participant::lease::{Duty, Holder, connection_name, key, lock_parts};
 use crate::torture::{self, Safeguard};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
@@ -31,14 +31,20 @@ pub(super) struct Lease<'a> {
     pub(super) silence: Duration,
 }
 
+/// The name of a lock. Whole, since a name is one lock for both products and below their limit of 64 characters.
+pub(super) fn lock_of(duty: Duty, schema: &str, name: ParticipantName, claim: &Claim) -> String {
+    let parts = lock_parts(name, claim);
+    let parts: Vec<_> = std::iter::once(schema).chain(parts.iter().map(String::as_str)).collect();
+    let key = key(&parts);
+    match duty {
+        Duty::Hold => format!("handfast.lease.{key:016x}"),
+        Duty::Work => format!("handfast.work.{key:016x}"),
+    }
+}
+
 impl Lease<'_> {
-    /// Whole, since a name is one lock for both products and below their limit of 64 characters.
     fn lock_of(&self, duty: Duty) -> String {
-        let key = key(&[&self.sql.schema, &self.claim.node.to_string(), &self.name.to_string()]);
-        match duty {
-            Duty::Hold => format!("handfast.lease.{key:016x}"),
-            Duty::Work => format!("handfast.work.{key:016x}"),
-        }
+        lock_of(duty, &self.sql.schema, self.name, &self.claim)
     }
 
     fn own_name(&self, duty: Duty) -> String {

@@ -23,6 +23,7 @@
 //! set user variables and make temporary tables by the binary protocol: the next user of the session finds them, since
 //! nobody has seen it (`leftovers.rs`).
 
+mod anchor;
 mod branch;
 mod check_sql;
 mod checks;
@@ -59,6 +60,7 @@ use self::settings::Expected;
 use self::setup::Setup;
 use self::sql::{Sql, Step};
 use self::wire::Failure;
+use super::anchor::Anchor;
 use super::lease::silence;
 use super::pool::{Registry, Slots};
 use super::witness::Witnessed;
@@ -138,6 +140,10 @@ impl Mysql {
 
     fn is_mariadb(&self) -> bool {
         self.connector.product.get() == Some(&Product::MariaDb)
+    }
+
+    fn account_for_people(&self) -> String {
+        sql::account(self.connector.opts.user().unwrap_or_default(), "%")
     }
 
     async fn do_identify(&self) -> Result<Server> {
@@ -323,7 +329,7 @@ impl Participant for Mysql {
     }
 
     fn setup_sql(&self) -> String {
-        self.sql.setup(&sql::account(self.connector.opts.user().unwrap_or_default(), "%"))
+        self.sql.setup(&self.account_for_people())
     }
 
     fn init(&self) -> BoxFuture<'_, Result<Lineage>> {
@@ -391,6 +397,10 @@ impl Participant for Mysql {
 
     fn lease(&self) -> Option<u64> {
         self.control.lease_number()
+    }
+
+    fn anchor(&self) -> Option<&dyn Anchor> {
+        Some(self)
     }
 
     fn registry(&self) -> BoxFuture<'_, Result<Vec<Registered>>> {

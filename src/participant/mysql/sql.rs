@@ -11,7 +11,7 @@ mod upkeep;
 
 use self::session::settings;
 use crate::id::{BranchId, Incarnation, Lineage, SessionName};
-use crate::participant::witness::{DECISION_JOURNAL, Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, PAGE};
+use crate::participant::witness::{Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, PAGE};
 use crate::participant::{BeginOptions, Isolation, Registration};
 use crate::protocol::Mode;
 use crate::torture::{self, Safeguard};
@@ -118,7 +118,7 @@ impl BranchSql {
         question.then(Step::Marker, format!("RELEASE SAVEPOINT {}", self.marker))
     }
 
-    fn witnessed(&self, nonce: u64, kind: Kind) -> Question {
+    fn witnessed(&self, nonce: u64, kind: &str) -> Question {
         let mut question = self.marked(nonce);
         if let Some(table) = &self.witness {
             question = question.then(Step::Witness, insert_witness(table, &self.key, kind));
@@ -128,12 +128,21 @@ impl BranchSql {
 
     /// Phase one.
     pub(super) fn prepare(&self, nonce: u64) -> Question {
-        self.witnessed(nonce, Kind::Decided).then(Step::Last, format!("XA PREPARE {}", self.xid))
+        self.witnessed(nonce, Kind::Decided.as_str()).then(Step::Last, format!("XA PREPARE {}", self.xid))
     }
 
     /// Phase one and two at once.
     pub(super) fn one_phase(&self, nonce: u64) -> Question {
-        self.witnessed(nonce, Kind::OnePhase).then(Step::Last, format!("XA COMMIT {} ONE PHASE", self.xid))
+        self.deciding(nonce, Kind::OnePhase.as_str())
+    }
+
+    /// The same, with a witness that decides for others, too: its kind is their list.
+    pub(super) fn anchor_commit(&self, nonce: u64, listing: &str) -> Question {
+        self.deciding(nonce, listing)
+    }
+
+    fn deciding(&self, nonce: u64, kind: &str) -> Question {
+        self.witnessed(nonce, kind).then(Step::Last, format!("XA COMMIT {} ONE PHASE", self.xid))
     }
 
     /// The checked commit of a branch declared read-only.
@@ -319,7 +328,7 @@ impl Sql {
     }
 
     pub(super) fn fence(&self, branch: &BranchId) -> String {
-        insert_witness(&self.witness, &branch.into(), Kind::Fence)
+        insert_witness(&self.witness, &branch.into(), Kind::Fence.as_str())
     }
 
     /// Fails at once when somebody is at work on the witness.
@@ -340,7 +349,7 @@ impl Sql {
     /// Says that the branches of an incarnation leave no witness.
     pub(super) fn off(&self, registration: &Registration) -> String {
         let key = Key::of_incarnation(registration.incarnation, registration.participant);
-        insert_witness(&self.witness, &key, Kind::Off)
+        insert_witness(&self.witness, &key, Kind::Off.as_str())
     }
 
     pub(super) fn lineage(&self) -> String {
@@ -378,12 +387,13 @@ impl Sql {
     pub(super) fn register(&self, registration: &Registration, lineage: Lineage, slots: u32) -> String {
         format!(
             "INSERT INTO {} (node, incarnation, participant, lineage, decision, journal, host, session_slots) \
-             VALUES ('{}', {}, {}, {}, '{DECISION_JOURNAL}', {}, ?, {slots})",
+             VALUES ('{}', {}, {}, {}, '{}', {}, ?, {slots})",
             self.incarnation,
             registration.node,
             registration.incarnation.to_sql(),
             registration.participant,
             lineage.to_sql(),
+            registration.decision,
             registration.journal.to_sql(),
         )
     }
@@ -448,7 +458,7 @@ fn look(table: &str, key: &Key) -> String {
     )
 }
 
-pub(super) fn insert_witness(table: &str, key: &Key, kind: Kind) -> String {
+pub(super) fn insert_witness(table: &str, key: &Key, kind: &str) -> String {
     let Key { incarnation, sequence, branch } = key;
     format!(
         "INSERT INTO {table} (incarnation, sequence, branch, kind) VALUES ({incarnation}, {sequence}, {branch}, '{kind}')"

@@ -13,7 +13,7 @@ use mysql_async::prelude::Queryable;
 
 impl Mysql {
     pub(super) async fn do_registry(&self) -> Result<Vec<Registered>> {
-        type Row = (String, i64, i64, i64, String, f64);
+        type Row = (String, i64, i64, String, i64, String, f64);
         let (doing, query) = ("cannot read the registry", self.sql.registry());
         let work = async {
             let mut held = self.control.take().await?;
@@ -25,8 +25,8 @@ impl Mysql {
                 answer => answer.map_err(|error| explain(self.name(), doing, error)),
             }
         };
-        let of = |(node, incarnation, participant, journal, host, age): Row| {
-            Registered::of(&node, incarnation, participant, journal, host, age)
+        let of = |(node, incarnation, participant, decision, journal, host, age): Row| {
+            Registered::of(&node, incarnation, participant, (&decision, journal), host, age)
         };
         let rows = self.control.within(doing, work).await?;
         rows.into_iter().map(of).collect::<Result<_>>().map_err(|error| error.at(self.name()))

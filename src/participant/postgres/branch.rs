@@ -20,9 +20,10 @@ use super::session::Lease;
 use super::sql::{self, END, LOST, Marker, Question, ROLLBACK, Sql, rows};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName};
+use crate::participant::anchor::listing;
 use crate::participant::witness::Kind;
 use crate::participant::{Answer, BoxFuture, Branch};
-use crate::protocol::{Finish, Mode, Vote};
+use crate::protocol::{CommitRecord, Finish, Mode, Vote};
 use crate::torture::{self, Safeguard};
 use futures_util::future::join;
 use std::any::Any;
@@ -242,11 +243,21 @@ impl PostgresTransaction {
     }
 
     async fn do_commit_one_phase(&mut self) -> Answer<Finish> {
+        let question = self.sql.one_phase(&self.id, self.nonce);
+        self.decide("commit_one_phase", question).await
+    }
+
+    async fn do_commit_anchor(&mut self, decision: &CommitRecord) -> Answer<Finish> {
+        let question = self.sql.anchor_commit(&self.id, self.nonce, &listing(decision));
+        self.decide("commit_anchor", question).await
+    }
+
+    /// Commits plainly, with the witness inside.
+    async fn decide(&mut self, call: &str, question: Question) -> Answer<Finish> {
         let (State::Open, Mode::Writer, Some(client)) = (self.state, self.mode, self.client()) else {
-            return self.out_of_order(Finish::Unknown, "commit_one_phase");
+            return self.out_of_order(Finish::Unknown, call);
         };
         self.state = State::Left;
-        let question = self.sql.one_phase(&self.id, self.nonce);
         let answer = self.ask(&client, &question).await;
         match answer {
             Ok(true) => {
@@ -400,6 +411,10 @@ impl Branch for PostgresTransaction {
 
     fn commit_one_phase(&mut self) -> BoxFuture<'_, Answer<Finish>> {
         Box::pin(self.do_commit_one_phase())
+    }
+
+    fn commit_anchor<'a>(&'a mut self, decision: &'a CommitRecord) -> BoxFuture<'a, Answer<Finish>> {
+        Box::pin(self.do_commit_anchor(decision))
     }
 
     fn commit(&mut self) -> BoxFuture<'_, Answer<Finish>> {

@@ -8,7 +8,7 @@ use super::sql::Sql;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, ParticipantName};
 use crate::participant::Claim;
-use crate::participant::lease::{Duty, Holder, connection_name, incarnation_of, key};
+use crate::participant::lease::{Duty, Holder, connection_name, incarnation_of, key, lock_parts};
 use crate::torture::{self, Safeguard};
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
@@ -29,6 +29,16 @@ pub(super) struct Lease<'a> {
     pub(super) silence: Duration,
 }
 
+/// The number of a lock.
+pub(super) fn lock_of(duty: Duty, name: ParticipantName, claim: &Claim) -> u64 {
+    let parts = lock_parts(name, claim);
+    let mut parts: Vec<_> = parts.iter().map(String::as_str).collect();
+    if duty == Duty::Work {
+        parts.push("work");
+    }
+    key(&parts)
+}
+
 /// A session that has the lock.
 struct Session {
     pid: i32,
@@ -38,11 +48,7 @@ struct Session {
 
 impl Lease<'_> {
     fn key(&self, duty: Duty) -> u64 {
-        let (node, name) = (self.claim.node.to_string(), self.name.to_string());
-        match duty {
-            Duty::Hold => key(&[&node, &name]),
-            Duty::Work => key(&[&node, &name, "work"]),
-        }
+        lock_of(duty, self.name, &self.claim)
     }
 
     fn failed(&self, error: PgError) -> Error {

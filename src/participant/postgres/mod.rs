@@ -21,6 +21,7 @@
 //! NOTIFY, cursors WITH HOLD: the commit is refused, cleanly), or set `handfast.branch` (`RESET ALL` does: the
 //! transaction then rolls back).
 
+mod anchor;
 mod branch;
 mod check_sql;
 mod checks;
@@ -48,6 +49,7 @@ pub use self::lent::{Lent, PostgresBranch};
 use self::session::{Connector, Lease, Sessions};
 use self::setup::Setup;
 use self::sql::Sql;
+use super::anchor::Anchor;
 use super::lease::silence;
 use super::pool::{Registry, Slots};
 use super::witness::Witnessed;
@@ -380,6 +382,10 @@ impl Participant for Postgres {
 
     fn lease(&self) -> Option<u64> {
         self.control.lease_number()
+    }
+
+    fn anchor(&self) -> Option<&dyn Anchor> {
+        Some(self)
     }
 
     fn registry(&self) -> BoxFuture<'_, Result<Vec<Registered>>> {

@@ -6,7 +6,7 @@ use super::error::{PgError, explain, is_of};
 use super::sql::Sql;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName};
-use crate::participant::witness::{DECISION_JOURNAL, Key, new_lineage, wrong_lineage};
+use crate::participant::witness::{Key, new_lineage, wrong_lineage};
 use crate::participant::{Registration, Severity};
 use std::sync::Arc;
 use tokio_postgres::Client;
@@ -110,8 +110,8 @@ impl Setup<'_> {
 
     async fn insert(&self, registration: &Registration, lineage: Lineage, slots: u32) -> Result<()> {
         let (insert, look) = (self.sql.register(), self.sql.registered());
-        let Registration { node, incarnation, journal, participant, host, .. } = registration.clone();
-        let (node, participant) = (node.to_string(), i32::from(participant));
+        let Registration { node, incarnation, journal, decision, participant, host, .. } = registration.clone();
+        let (node, decision, participant) = (node.to_string(), decision.to_string(), i32::from(participant));
         let slots = i32::try_from(slots).unwrap_or(i32::MAX);
         let run = |client: Arc<Client>| async move {
             let (incarnation, lineage, journal) = (incarnation.to_sql(), lineage.to_sql(), journal.to_sql());
@@ -120,7 +120,7 @@ impl Setup<'_> {
             let mut row = key.to_vec();
             row.extend_from_slice(&[
                 (&lineage, Type::INT8),
-                (&DECISION_JOURNAL, Type::TEXT),
+                (&decision, Type::TEXT),
                 (&journal, Type::INT8),
                 (&host, Type::TEXT),
                 (&slots, Type::INT4),

@@ -164,13 +164,22 @@ impl Sql {
 
     /// Phase one and two at once.
     pub(super) fn one_phase(&self, branch: &BranchId, nonce: u64) -> Question {
+        self.deciding(branch, nonce, self.witness(branch, Kind::OnePhase))
+    }
+
+    fn deciding(&self, branch: &BranchId, nonce: u64, witness: Option<String>) -> Question {
         Self::question(nonce, |nonce| {
             let mut statements = vec![Self::guard(branch, nonce, Mode::Writer), "SET ROLE NONE".into()];
-            statements.extend(self.witness(branch, Kind::OnePhase));
+            statements.extend(witness);
             statements.push(format!("SELECT pg_catalog.set_config('synchronous_commit', {DURABLE}, true)"));
             statements.push("COMMIT".into());
             statements
         })
+    }
+
+    /// The same, with a witness that decides for others, too: its kind is their list.
+    pub(super) fn anchor_commit(&self, branch: &BranchId, nonce: u64, listing: &str) -> Question {
+        self.deciding(branch, nonce, self.attest(branch, listing))
     }
 
     /// The checked commit of a branch declared read-only.
@@ -194,6 +203,10 @@ impl Sql {
     }
 
     fn witness(&self, branch: &BranchId, kind: Kind) -> Option<String> {
+        self.attest(branch, kind.as_str())
+    }
+
+    fn attest(&self, branch: &BranchId, kind: &str) -> Option<String> {
         let Key { incarnation, sequence, branch } = Key::from(branch);
         let insert = || format!("INSERT INTO {} VALUES ({incarnation}, {sequence}, {branch}, '{kind}')", self.witness);
         self.witness_on.then(insert)

@@ -15,7 +15,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 
 impl Postgres {
     pub(super) async fn do_registry(&self) -> Result<Vec<Registered>> {
-        type Row = (String, i64, i32, i64, String, f64);
+        type Row = (String, i64, i32, String, i64, String, f64);
         let query = self.sql.registry();
         let run = |client: Arc<Client>| async move {
             let rows = match client.query_typed(&query, &[]).await {
@@ -24,14 +24,14 @@ impl Postgres {
                 rows => rows?,
             };
             let row = |row: &tokio_postgres::Row| {
-                let get = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?, row.try_get(4)?);
-                Ok((get.0, get.1, get.2, get.3, get.4, row.try_get(5)?))
+                let of = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+                Ok((of.0, of.1, of.2, row.try_get(3)?, row.try_get(4)?, row.try_get(5)?, row.try_get(6)?))
             };
             rows.iter().map(row).collect()
         };
         let rows: Vec<Row> = self.control.run("cannot read the registry", run).await?;
-        let of = |(node, incarnation, participant, journal, host, age): Row| {
-            Registered::of(&node, incarnation, participant.into(), journal, host, age)
+        let of = |(node, incarnation, participant, decision, journal, host, age): Row| {
+            Registered::of(&node, incarnation, participant.into(), (&decision, journal), host, age)
         };
         rows.into_iter().map(of).collect::<Result<_>>().map_err(|error| error.at(self.name()))
     }

@@ -244,7 +244,8 @@ struct Judging {
 /// What is remembered, corrected by what a witness proves of a transaction without a record.
 fn judge(recalled: Option<&Recalled>, proven: &[Evidence], known: Judging) -> History {
     let Judging { settled, incomplete, damaged, anchor } = known;
-    let unasked = anchor.is_some_and(|evidence| evidence != Evidence::Never) && !settled && !damaged;
+    // Settled or not: whoever was taken for dead, and was not, has to find the fence.
+    let unasked = anchor.is_some_and(|evidence| evidence != Evidence::Never) && !damaged;
     let alone = proven.iter().filter(|evidence| **evidence == Evidence::CommittedAlone).count();
     match recalled {
         None => History::Live,

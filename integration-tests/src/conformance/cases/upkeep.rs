@@ -32,8 +32,9 @@ pub async fn the_registry_tells_who_was_there<H: Harness>(harness: &H) {
         row.age = Duration::ZERO;
     }
     let expected = [&one, &two, &three].map(|bench| {
-        let Registration { node, incarnation, journal, participant, host, .. } = bench.registration.clone();
-        Registered { node, incarnation, participant, journal, host, age: Duration::ZERO }
+        let Registration { node, incarnation, journal, decision, participant, host, .. } = bench.registration.clone();
+        let decision = Some(decision);
+        Registered { node, incarnation, participant, journal, decision, host, age: Duration::ZERO }
     });
     assert_eq!(found.len(), 3, "{found:?}");
     assert!(expected.iter().all(|row| found.contains(row)), "{found:?}");

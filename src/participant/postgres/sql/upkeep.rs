@@ -78,7 +78,7 @@ impl Sql {
     /// All registrations but the lineage's.
     pub(in super::super) fn registry(&self) -> String {
         format!(
-            "SELECT node, incarnation, participant, journal, host, {} FROM {} WHERE node <> '{LINEAGE_NODE}' \
+            "SELECT node, incarnation, participant, decision, journal, host, {} FROM {} WHERE node <> '{LINEAGE_NODE}' \
              ORDER BY node, incarnation, participant",
             Self::AGE,
             self.incarnation

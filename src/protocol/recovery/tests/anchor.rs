@@ -35,17 +35,13 @@ fn nothing_moves_before_the_anchor_has_said() {
     let down = || Some(Scan::Failed { cause: "connection refused".into() });
     let empty = || whole(BTreeSet::new());
     let mut cases = vec![
-        // row: anchor, asked (pure: the engine's coordinators decide in the journal so far)
         ("anchor, asked", empty(), None, WHY),
-        // row: anchor, held (pure: the engine's coordinators decide in the journal so far)
         ("anchor, held", empty(), Some(Evidence::Blocked), WHY),
-        // row: anchor, answered (pure: the engine's coordinators decide in the journal so far)
+        // row: anchor, answered (pure: its row is read before anything is planned with it)
         ("anchor, answered", empty(), Some(Evidence::Committed), WHY),
-        // row: anchor, silent (pure: the engine's coordinators decide in the journal so far)
+        // row: anchor, silent (pure: who keeps no witness is refused as an anchor)
         ("anchor, silent", empty(), Some(Evidence::Off), WHY),
-        // row: anchor, there (pure: the engine's coordinators decide in the journal so far)
         ("anchor, there", whole(there), None, Outcome::Damaged),
-        // row: anchor, unseen (pure: the engine's coordinators decide in the journal so far)
         ("anchor, unseen", down(), None, WHY),
         ("anchor, unseen", None, None, WHY),
     ];
@@ -53,13 +49,12 @@ fn nothing_moves_before_the_anchor_has_said() {
         for (label, ledger, evidence, outcome) in std::mem::take(&mut cases) {
             let plan = plan(&books, &seen(&books, ledger, evidence));
             assert_eq!((on(&plan, "ledger").row, only(&plan).outcome), (label, outcome));
-            // row: anchored (pure: the engine's coordinators decide in the journal so far)
             assert_eq!((on(&plan, "orders").row, on(&plan, "orders").action), ("anchored", Action::Wait), "{label}");
             assert_eq!(plan.notes().count(), 0);
         }
         if !given_up {
             books.given_up.insert((seven().incarnation, name("ledger")));
-            // row: anchor, given up (pure: the engine's coordinators decide in the journal so far)
+            // row: anchor, given up (pure: what says so would be kept by that very anchor)
             cases.push(("anchor, given up", down(), None, WHY));
         }
     }
@@ -89,7 +84,7 @@ fn a_branch_that_was_given_up_waits_for_no_anchor() {
     let mut observed = pass(&books, &[("ledger", false)]);
     observed.want(books.branch(seven(), "orders").unwrap());
     let plan = plan(&books, &observed);
-    // row: anchored, given up (pure: the engine's coordinators decide in the journal so far)
+    // row: anchored, given up (pure: a branch that no server shows is wanted by its own coordinator alone)
     assert_eq!((on(&plan, "orders").row, on(&plan, "ledger").action), ("anchored, given up", Action::Ask));
 }
 
