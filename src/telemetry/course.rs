@@ -20,7 +20,7 @@ pub(crate) enum Phase {
     /// Phase two.
     Apply,
     /// Both phases at once, of the only writer.
-    OnePhase,
+    Alone,
     /// The end of what does not commit.
     RollBack,
 }
@@ -34,7 +34,7 @@ impl Phase {
             Self::Prepare => "prepare",
             Self::Decide => "decide",
             Self::Apply => "apply",
-            Self::OnePhase => "one_phase",
+            Self::Alone => "one_phase",
             Self::RollBack => "roll_back",
         }
     }
@@ -45,7 +45,7 @@ impl Phase {
             Output::Prepare(_) | Output::EndReadOnly(_) => Some(Self::Prepare),
             Output::Append(_) | Output::CommitAnchor(..) => Some(Self::Decide),
             Output::Commit(_) => Some(Self::Apply),
-            Output::CommitOnePhase(_) => Some(Self::OnePhase),
+            Output::CommitOnePhase(_) => Some(Self::Alone),
             Output::RollBack(_) => Some(Self::RollBack),
             _ => None,
         }
@@ -59,7 +59,7 @@ impl Phase {
             Self::Prepare => debug_span!(target: TARGET, parent: parent, "prepare", participant),
             Self::Decide => debug_span!(target: TARGET, parent: parent, "decide", participant),
             Self::Apply => debug_span!(target: TARGET, parent: parent, "apply", participant),
-            Self::OnePhase => debug_span!(target: TARGET, parent: parent, "one_phase", participant),
+            Self::Alone => debug_span!(target: TARGET, parent: parent, "one_phase", participant),
             Self::RollBack => debug_span!(target: TARGET, parent: parent, "roll_back", participant),
         }
     }

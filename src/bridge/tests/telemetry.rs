@@ -34,11 +34,13 @@ impl Visit for Seen {
     }
 }
 
+/// The open ones by number, which the registry gives out again, and the closed ones.
+type Spans = (BTreeMap<u64, Seen>, Vec<Seen>);
+
 /// Keeps all that is recorded on this thread.
 #[derive(Clone, Default)]
 struct Recorder {
-    /// The open ones by number, which the registry gives out again, and the closed ones.
-    spans: Arc<Mutex<(BTreeMap<u64, Seen>, Vec<Seen>)>>,
+    spans: Arc<Mutex<Spans>>,
     events: Arc<Mutex<Vec<(Level, Seen)>>>,
 }
 
@@ -168,7 +170,7 @@ async fn a_dropped_commit_is_traced_to_its_end() {
     let mut commit = Box::pin(tx.commit());
     assert!((&mut commit).now_or_never().is_none(), "it takes more than a poll");
     drop(commit);
-    let ended = || recorder.spans().iter().any(|span| span.is_closed && span.fields.get("outcome").is_some());
+    let ended = || recorder.spans().iter().any(|span| span.is_closed && span.fields.contains_key("outcome"));
     eventually("its span is closed with the outcome", ended).await;
     assert_eq!(recorder.one("transaction").fields["outcome"], "committed");
 }
