@@ -189,7 +189,7 @@ enum Keeper {
         running: Mutex<Option<Running>>,
     },
     /// On an anchor.
-    Anchor(Table),
+    Anchor(Box<Table>),
 }
 
 /// What ends with the journal's use, in this order.
@@ -229,7 +229,7 @@ impl Journal {
     /// What an anchor has in place of a journal, of which nothing is read before the first [`refresh`](Self::refresh). An
     /// opening that is to be known writes itself down by [`register`](Self::register).
     pub fn on_anchor(rows: Box<dyn Rows>, anchor: ParticipantName, id: JournalId, incarnation: Incarnation) -> Self {
-        Self { id, incarnation, keeper: Keeper::Anchor(Table::new(rows, anchor, id, incarnation)) }
+        Self { id, incarnation, keeper: Keeper::Anchor(Box::new(Table::new(rows, anchor, id, incarnation))) }
     }
 
     /// Writes this very opening down on its anchor.
