@@ -35,6 +35,7 @@ mod session;
 mod setup;
 mod sql;
 mod transport;
+mod unheard;
 mod upkeep;
 mod url;
 mod waiting;
