@@ -31,6 +31,9 @@ use tracing::Instrument;
 /// The first pause before a transaction is run again; it doubles.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
+/// Why a transaction is run again whose work has met something else first.
+const NEVER_BEGUN: &str = "a branch was never begun, and nothing of it was done";
+
 /// One atomic transaction out of work on several databases: the entrance to the library.
 ///
 /// Cheap to clone: all clones are one bridge. The journal stays locked until [`close`](Self::close) has returned, or
@@ -155,8 +158,8 @@ impl Bridge {
 
     /// Runs `work` in a transaction and commits it; rolls back when it returns an error or panics.
     ///
-    /// Deadlocks and serialization failures of either database ([`ErrorKind::Retry`]) are run again from the start,
-    /// up to `transaction.retries` times, after a pause that grows and is never the same twice. A transaction in
+    /// Deadlocks and serialization failures of either database ([`ErrorKind::Retry`]), and what never began since its session
+    /// had died in the pool, are run again from the start, up to `transaction.retries` times, after a pause that grows and is never the same twice. A transaction in
     /// doubt is never run again.
     ///
     /// On a task of its own (`tokio::spawn`), `work` has to own what it uses: write `async move |tx| ..`.
@@ -200,8 +203,9 @@ impl Bridge {
                         Err(error) => error.into(),
                     },
                     Err(error) => {
+                        let was_never_begun = tx.was_never_begun();
                         tx.rollback().await?;
-                        error
+                        if was_never_begun { Error::new(ErrorKind::Retry, NEVER_BEGUN).because(error) } else { error }
                     }
                 };
                 if error.kind() != ErrorKind::Retry || attempt >= limit {

@@ -240,6 +240,9 @@ impl Transaction {
     /// What is lent derefs to `tokio_postgres::Client`. Do not send `COMMIT` or `ROLLBACK` through it: prepare finds
     /// it out, and the transaction cannot commit.
     ///
+    /// On a session that was just in use, the begin goes out together with the first statement. Should it be refused, by
+    /// a request to cancel that comes late for example, that statement fails, and the commit with [`ErrorKind::Retry`].
+    ///
     /// # Errors
     /// [`ErrorKind::Config`] for a name that is no PostgreSQL participant, [`ErrorKind::Unavailable`] when it cannot
     /// be reached, [`ErrorKind::TimedOut`] after the deadline.
@@ -294,6 +297,13 @@ impl Transaction {
             let kind = member.participant.kind();
             Error::new(ErrorKind::Config, format!("it is of kind {kind}, not {asked_for}")).at(member.name)
         })
+    }
+
+    /// Whether a branch was never begun, as its session has told when it was lent already. That is the cause of whatever
+    /// the application has run into on it, and another try meets another session.
+    pub(crate) fn was_never_begun(&self) -> bool {
+        let begun = self.inner().branches.iter().filter_map(OnceCell::get);
+        begun.filter_map(|handle| handle.downcast_ref::<postgres::Lent>()).any(postgres::Lent::was_never_begun)
     }
 
     /// Commits on every participant, or on none.

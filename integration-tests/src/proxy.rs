@@ -75,6 +75,8 @@ enum Fault {
     Truncate(usize),
     /// The answer to the first such message is kept, and is what the second one gets.
     Replay,
+    /// Its text is spoiled, so that the server refuses it.
+    Refuse,
 }
 
 /// Whether it happens before the server sees the message or after it has acted.
@@ -274,6 +276,12 @@ impl On {
     /// that answer. Fires then.
     pub fn replay(self) -> Rule {
         self.every().arm(Fault::Replay, Place::Before)
+    }
+
+    /// Delivers the message with its text spoiled: the server refuses it, as it refuses one that was cancelled, and goes on
+    /// with what comes behind it.
+    pub fn refuse(self) -> Rule {
+        self.arm(Fault::Refuse, Place::Before)
     }
 
     fn arm(self, fault: Fault, place: Place) -> Rule {

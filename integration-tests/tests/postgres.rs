@@ -352,6 +352,111 @@ on_postgres! {
         }
     }
 
+    /// A begin that is refused with the application's first statement right behind it: nothing is written, whoever ends the
+    /// branch is told, and the session is not used again.
+    async fn a_begin_that_is_refused_unheard(harness) {
+        let proxy = Proxy::start(servers::shared(Flavor::Postgres).await).await;
+        let url = proxy.url(harness.url().rsplit('/').next().unwrap());
+        let bench = Bench::registered(&harness, Box::new(postgres_at("bench", &url, "pool_size = 1")), registration(0)).await;
+        // What an application sets in its transaction outlasts it; what it may write in outside of one must not.
+        for (row, set) in (1..).zip([
+            "SELECT 1",
+            "SET default_transaction_read_only = off",
+            "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE",
+            "SET default_transaction_read_only = off; SET LOCAL default_transaction_read_only = on",
+        ]) {
+            for end in 0..3 {
+                let mut last = bench.begin().await;
+                exec(&*last, set).await;
+                match row % 2 {
+                    0 => assert_answer(&last.commit_one_phase().await, Finish::Done),
+                    _ => {
+                        assert_answer(&last.prepare().await, Vote::Prepared);
+                        assert_answer(&last.commit().await, Finish::Done);
+                    }
+                }
+                let rule = proxy.on("BEGIN READ WRITE").refuse();
+                let mut branch = bench.begin().await;
+                let error = harness.write(&*branch, row, 10).await.unwrap_err();
+                assert!(error.chain().contains("25006"), "{}", error.chain());
+                rule.fired().await;
+                let cause = match end {
+                    0 => {
+                        let answer = branch.prepare().await;
+                        assert_answer(&answer, Vote::No);
+                        answer.cause
+                    }
+                    1 => {
+                        let answer = branch.commit_one_phase().await;
+                        assert_answer(&answer, Finish::RolledBack);
+                        answer.cause
+                    }
+                    _ => {
+                        let answer = branch.roll_back().await;
+                        assert_answer(&answer, Finish::Done);
+                        answer.cause
+                    }
+                };
+                let cause = cause.unwrap();
+                assert_eq!(cause.kind(), ErrorKind::Retry, "{}", cause.chain());
+                assert!(cause.chain().contains("syntax error"), "{}", cause.chain());
+                assert_answer(&branch.roll_back().await, Finish::Done);
+                assert_eq!(harness.value(row).await, None);
+            }
+        }
+        assert!(bench.listed().await.is_empty());
+    }
+
+    /// An application that makes its statements write in spite of that is not told that nothing was done.
+    async fn a_begin_that_is_refused_and_worked_around(harness) {
+        let proxy = Proxy::start(servers::shared(Flavor::Postgres).await).await;
+        let url = proxy.url(harness.url().rsplit('/').next().unwrap());
+        let bench = Bench::registered(&harness, Box::new(postgres_at("bench", &url, "pool_size = 1")), registration(0)).await;
+        assert_answer(&bench.begin().await.commit_one_phase().await, Finish::Done);
+        let rule = proxy.on("BEGIN READ WRITE").refuse();
+        let mut branch = bench.begin().await;
+        exec(&*branch, "SET default_transaction_read_only = off").await;
+        harness.write(&*branch, 1, 10).await.unwrap();
+        rule.fired().await;
+        assert_answer(&branch.prepare().await, Vote::Lost);
+        assert_eq!(harness.value(1).await, Some(10));
+    }
+
+    /// After a rollback, too, nothing can be written outside, and the begin is not waited for.
+    async fn a_begin_that_is_refused_after_a_rollback(harness) {
+        let proxy = Proxy::start(servers::shared(Flavor::Postgres).await).await;
+        let url = proxy.url(harness.url().rsplit('/').next().unwrap());
+        let bench = Bench::registered(&harness, Box::new(postgres_at("bench", &url, "pool_size = 1")), registration(0)).await;
+        let mut last = bench.begin().await;
+        exec(&*last, "SET default_transaction_read_only = off").await;
+        assert_answer(&last.roll_back().await, Finish::Done);
+        let rule = proxy.on("BEGIN READ WRITE").refuse();
+        let mut branch = bench.begin().await;
+        harness.write(&*branch, 1, 10).await.unwrap_err();
+        rule.fired().await;
+        assert_answer(&branch.prepare().await, Vote::No);
+        assert_eq!(harness.value(1).await, None);
+    }
+
+    /// An application may have ended its transaction by itself: the next begin on the session is waited for, and one that
+    /// is refused costs nobody anything.
+    async fn a_begin_on_a_session_in_disorder(harness) {
+        let proxy = Proxy::start(servers::shared(Flavor::Postgres).await).await;
+        let url = proxy.url(harness.url().rsplit('/').next().unwrap());
+        let bench = Bench::registered(&harness, Box::new(postgres_at("bench", &url, "pool_size = 1")), registration(0)).await;
+        for (row, disorder) in (1..).zip(["SELECT 1", "ROLLBACK; SET default_transaction_read_only = off; BEGIN"]) {
+            let mut last = bench.begin().await;
+            exec(&*last, disorder).await;
+            harness.fail(&*last).await;
+            assert_answer(&last.prepare().await, Vote::No);
+            let rule = proxy.on("BEGIN READ WRITE").refuse();
+            let mut branch = bench.begin_and_write(row, 10).await;
+            rule.fired().await;
+            assert_answer(&branch.commit_one_phase().await, Finish::Done);
+            assert_eq!(harness.value(row).await, Some(10));
+        }
+    }
+
     async fn a_half_open_lease(harness) {
         let server = servers::shared(Flavor::Postgres).await;
         let proxy = Proxy::start(server).await;
@@ -625,7 +730,8 @@ mod a_standby_is_refused {
     }
 }
 
-/// A connection that died in the pool and was not seen to: its BEGIN fails, and another session is taken.
+/// A connection that died in the pool and was not seen to: where its begin is waited for, another session is taken. Elsewhere
+/// the first statement fails (`steps.rs`).
 mod a_session_that_died_unseen_is_replaced {
     use super::*;
 
@@ -639,6 +745,7 @@ mod a_session_that_died_unseen_is_replaced {
             for round in 1..=3 {
                 let mut branch = bench.begin().await;
                 let session = branch.id().session();
+                harness.fail(&*branch).await;
                 assert_answer(&branch.roll_back().await, Finish::Done);
                 std::thread::scope(|scope| {
                     let kill = || servers::runtime().block_on(harness.kill(session));

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub enum Safeguard {
     /// A branch makes sure that it is still the transaction it began before it prepares.
     Guard,
+    /// What a session runs outside of its branch's transaction cannot write.
+    ReadOnlyOutside,
     /// An answer counts with the nonce of its own question only.
     Nonce,
     /// A call that was dropped half way ends the use of its session.
@@ -49,8 +51,9 @@ pub enum Safeguard {
 
 impl Safeguard {
     /// Each.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Guard,
+        Self::ReadOnlyOutside,
         Self::Nonce,
         Self::Torn,
         Self::Witness,
@@ -75,6 +78,7 @@ impl Safeguard {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Guard => "guard",
+            Self::ReadOnlyOutside => "read-only-outside",
             Self::Nonce => "nonce",
             Self::Torn => "torn",
             Self::Witness => "witness",

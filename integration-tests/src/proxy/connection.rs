@@ -156,8 +156,10 @@ impl Connection<'_> {
     }
 
     async fn fail(&mut self, rule: &Arc<Armed>, bytes: &[u8]) -> io::Result<Next> {
-        if let Fault::Replay = rule.fault {
-            return self.replay(rule, bytes).await;
+        match rule.fault {
+            Fault::Replay => return self.replay(rule, bytes).await,
+            Fault::Refuse => return self.refuse(rule, bytes).await,
+            _ => {}
         }
         match rule.place {
             Place::Before => {
@@ -176,11 +178,21 @@ impl Connection<'_> {
                         self.cut_after = Some((bytes, rule.clone()));
                         return Ok(Next::Goes);
                     }
-                    Fault::Hold | Fault::Delay(_) | Fault::Replay => {}
+                    Fault::Hold | Fault::Delay(_) | Fault::Replay | Fault::Refuse => {}
                 }
                 self.stop(rule).await
             }
         }
+    }
+
+    /// Delivers what is no statement.
+    async fn refuse(&mut self, rule: &Arc<Armed>, bytes: &[u8]) -> io::Result<Next> {
+        let mut spoiled = bytes.to_vec();
+        // Both protocols have five bytes in front of the text.
+        spoiled[5] = b'!';
+        self.deliver(&spoiled).await?;
+        rule.fire(self.shared);
+        Ok(Next::Goes)
     }
 
     /// Keeps an answer, or gives the one that was kept.
@@ -207,7 +219,7 @@ impl Connection<'_> {
         rule.fire(self.shared);
         match rule.fault {
             Fault::Cut | Fault::Reset | Fault::Truncate(_) => Ok(Next::Ends),
-            Fault::Replay => unreachable!("it stops nobody"),
+            Fault::Replay | Fault::Refuse => unreachable!("it stops nobody"),
             Fault::Delay(delay) => {
                 tokio::time::sleep(delay).await;
                 Ok(Next::Goes)

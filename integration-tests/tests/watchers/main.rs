@@ -46,6 +46,8 @@ const XA: [Flavor; 2] = [MariaDb, MySql];
 const CASES: &[Case] = cases! {
     guard: [Guard] on ALL,
     guard_alone: [Guard] on ALL,
+    // Nobody else begins without waiting for the answer.
+    read_only_outside: [ReadOnlyOutside] on [Postgres],
     nonce: [Nonce] on ALL,
     nonce_alone: [Nonce] on ALL,
     // Each is the other's second line: one of them is enough. PostgreSQL's driver reads what was left over by itself.

@@ -37,7 +37,8 @@ pub async fn guard_alone(flavor: Flavor, off: Off) -> Held {
 
 async fn begin_another(flavor: Flavor, application: &mut Watched) {
     if flavor == Flavor::Postgres {
-        assert_eq!(application.ask("ledger ROLLBACK; BEGIN").await, "ok");
+        // Read only by default: then the witness could not be written either.
+        assert_eq!(application.ask("ledger ROLLBACK; BEGIN READ WRITE").await, "ok");
     } else {
         let xid = application.ask("xid").await;
         let xid = xid.strip_prefix("xid ").unwrap();
@@ -48,6 +49,25 @@ async fn begin_another(flavor: Flavor, application: &mut Watched) {
 /// Where somebody has broken a promise, it is told that one is broken, or nothing is.
 fn damaged_or(told: Outcome, held: Held) -> Held {
     if told == Outcome::Damaged { Ok(()) } else { held }
+}
+
+/// A begin is refused, and the application's first statement is right behind it.
+pub async fn read_only_outside(flavor: Flavor, off: Off) -> Held {
+    let stage = Stage::new(flavor).await;
+    let mut application = stage.bridge(off).await;
+    // The begin on a session that was just heard of is not waited for.
+    application.begin(1, &BOTH).await;
+    assert_eq!(application.commit().await, Outcome::Committed);
+    let rule = stage.side().proxy.on(stage.side().words().begin).refuse();
+    application.ask("begin").await;
+    for side in BOTH {
+        // Whatever comes of it: an application that does not care.
+        application.ask(&format!("{side} INSERT INTO t VALUES (2, 1)")).await;
+    }
+    rule.fired().await;
+    let told = application.commit().await;
+    stage.rests().await;
+    stage.agrees(2, told).await
 }
 
 /// Somebody on the way gives the answer to an earlier prepare once more, and the prepare to nobody.

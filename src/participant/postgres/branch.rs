@@ -17,7 +17,7 @@
 use super::Lent;
 use super::error::{PgError, explain, is_guard, is_of, is_out_of_slots, is_refusal};
 use super::session::Lease;
-use super::sql::{self, END, LOST, Marker, Question, ROLLBACK, Sql, rows};
+use super::sql::{self, END, END_UNBEGUN, LOST, Marker, Question, ROLLBACK, Sql, rows};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName};
 use crate::participant::anchor::listing;
@@ -51,6 +51,26 @@ enum State {
     /// Out of this session's hands: lost, or the answer that decides is missing.
     Left,
 }
+
+/// Whether the guard has told that the session was in the branch's transaction to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Guard {
+    Passed,
+    Unheard,
+}
+
+/// What the ends of a question are called: of what was asked to prepare, to commit, to roll back.
+struct Ends<T> {
+    /// It is rolled back.
+    gone: T,
+    /// The application has ended it by itself.
+    lost: T,
+    unknown: T,
+}
+
+const VOTES: Ends<Vote> = Ends { gone: Vote::No, lost: Vote::Lost, unknown: Vote::Unknown };
+const COMMITS: Ends<Finish> = Ends { gone: Finish::RolledBack, lost: Finish::Lost, unknown: Finish::Unknown };
+const ROLLBACKS: Ends<Finish> = Ends { gone: Finish::Done, lost: Finish::Unknown, unknown: Finish::Unknown };
 
 /// A transaction on a session.
 pub(super) struct PostgresTransaction {
@@ -89,7 +109,7 @@ impl PostgresTransaction {
         nonce: u64,
         lease: Lease,
     ) -> Self {
-        let lent = Lent::new(lease.client().clone());
+        let lent = Lent::new(lease.client().clone(), lease.unheard().clone());
         Self { name, id, mode, sql, nonce, state: State::Open, lease: Some(lease), lent }
     }
 
@@ -97,12 +117,13 @@ impl PostgresTransaction {
         self.lease.as_ref().map(|lease| lease.client().clone())
     }
 
-    /// The session is free again.
-    fn release(&mut self, state: State) {
+    /// The session is free again. Where a guard has passed, with the end behind it, nothing can be written on it outside of
+    /// a transaction.
+    fn release(&mut self, state: State, guard: Guard) {
         self.state = state;
         self.lent.revoke();
         if let Some(lease) = self.lease.take() {
-            lease.release();
+            lease.release(guard == Guard::Passed);
         }
     }
 
@@ -143,6 +164,32 @@ impl PostgresTransaction {
         Ok(is_ours && completed == question.statements)
     }
 
+    /// After something behind the begin was refused: why the begin was, if that is why.
+    fn why_not_begun(&self) -> Option<PgError> {
+        self.lease.as_ref()?.unheard().failed().filter(is_refusal)
+    }
+
+    /// The begin was refused, and the application has worked nowhere: what it sent could only read. The session is closed.
+    async fn never_begun<T>(&mut self, client: Arc<Client>, refused: PgError, ends: Ends<T>) -> Answer<T> {
+        let marker = client.simple_query(END_UNBEGUN).await.map(|messages| Marker::of(&messages));
+        drop(client);
+        let refused = self.explain("the server refused to begin the branch", refused);
+        match marker {
+            Ok(Marker::Idle) => {
+                self.leave();
+                self.state = State::RolledBack;
+                // Whatever it was, it has met a session that was well: another one will do.
+                let message = "the branch was never begun, and nothing of it was done";
+                Answer::because(ends.gone, self.error(ErrorKind::Retry, message).because(refused))
+            }
+            Ok(Marker::Ended | Marker::Gone) => self.lost(ends.lost, refused),
+            Err(_) => {
+                self.leave();
+                Answer::because(ends.unknown, refused)
+            }
+        }
+    }
+
     /// After a statement was refused: ends the transaction and looks for what is left of the branch.
     ///
     /// Should the text have been refused *behind* the step that counts, it is found here.
@@ -171,8 +218,11 @@ impl PostgresTransaction {
                 Answer::good(Vote::Prepared)
             }
             Ok(false) => self.misunderstood(Vote::Unknown),
-            Err(error) if is_guard(&error, LOST, &question.nonce) => self.lost(Vote::Lost, error),
-            Err(error) if is_refusal(&error) => self.prepare_refused(client, error).await,
+            Err(error) if is_refusal(&error) => match self.why_not_begun() {
+                Some(refused) => self.never_begun(client, refused, VOTES).await,
+                None if is_guard(&error, LOST, &question.nonce) => self.lost(Vote::Lost, error),
+                None => self.prepare_refused(client, error).await,
+            },
             Err(error) => Answer::because(Vote::Unknown, self.explain("the prepare has no clear answer", error)),
         }
     }
@@ -193,7 +243,7 @@ impl PostgresTransaction {
         let cause = self.explain(&doing, error);
         match trace {
             Ok(Trace::Nothing) => {
-                self.release(State::RolledBack);
+                self.release(State::RolledBack, Guard::Unheard);
                 Answer::because(Vote::No, cause)
             }
             Ok(Trace::Lost) => self.lost(Vote::Lost, cause),
@@ -214,30 +264,35 @@ impl PostgresTransaction {
         match answer {
             Ok(true) => {
                 drop(client);
-                self.release(State::Committed);
+                self.release(State::Committed, Guard::Passed);
                 Answer::good(Vote::ReadOnly)
             }
             Ok(false) => self.misunderstood(Vote::Unknown),
-            Err(error) if is_guard(&error, LOST, &question.nonce) => self.lost(Vote::Lost, error),
-            Err(error) if is_refusal(&error) => {
-                let marker = client.simple_query(END).await.map(|messages| Marker::of(&messages));
-                drop(client);
-                let cause = self.explain("the read-only branch cannot be committed", error);
-                match marker {
-                    Ok(Marker::Idle) => {
-                        self.release(State::RolledBack);
-                        Answer::because(Vote::No, cause)
-                    }
-                    Ok(Marker::Ended | Marker::Gone) => self.lost(Vote::Lost, cause),
-                    Err(_) => {
-                        self.leave();
-                        Answer::because(Vote::Unknown, cause)
-                    }
-                }
-            }
+            Err(error) if is_refusal(&error) => match self.why_not_begun() {
+                Some(refused) => self.never_begun(client, refused, VOTES).await,
+                None if is_guard(&error, LOST, &question.nonce) => self.lost(Vote::Lost, error),
+                None => self.read_only_refused(client, error).await,
+            },
             Err(error) => {
                 self.leave();
                 Answer::because(Vote::Unknown, self.explain("the commit has no clear answer", error))
+            }
+        }
+    }
+
+    async fn read_only_refused(&mut self, client: Arc<Client>, error: PgError) -> Answer<Vote> {
+        let marker = client.simple_query(END).await.map(|messages| Marker::of(&messages));
+        drop(client);
+        let cause = self.explain("the read-only branch cannot be committed", error);
+        match marker {
+            Ok(Marker::Idle) => {
+                self.release(State::RolledBack, Guard::Unheard);
+                Answer::because(Vote::No, cause)
+            }
+            Ok(Marker::Ended | Marker::Gone) => self.lost(Vote::Lost, cause),
+            Err(_) => {
+                self.leave();
+                Answer::because(Vote::Unknown, cause)
             }
         }
     }
@@ -262,12 +317,15 @@ impl PostgresTransaction {
         match answer {
             Ok(true) => {
                 drop(client);
-                self.release(State::Committed);
+                self.release(State::Committed, Guard::Passed);
                 Answer::good(Finish::Done)
             }
             Ok(false) => self.misunderstood(Finish::Unknown),
-            Err(error) if is_guard(&error, LOST, &question.nonce) => self.lost(Finish::Lost, error),
-            Err(error) if is_refusal(&error) => self.one_phase_refused(client, error).await,
+            Err(error) if is_refusal(&error) => match self.why_not_begun() {
+                Some(refused) => self.never_begun(client, refused, COMMITS).await,
+                None if is_guard(&error, LOST, &question.nonce) => self.lost(Finish::Lost, error),
+                None => self.one_phase_refused(client, error).await,
+            },
             Err(error) => {
                 self.leave();
                 Answer::because(Finish::Unknown, self.explain("the commit has no clear answer", error))
@@ -281,11 +339,11 @@ impl PostgresTransaction {
         let cause = self.explain("the branch cannot be committed", error);
         match trace {
             Ok(Trace::Nothing) => {
-                self.release(State::RolledBack);
+                self.release(State::RolledBack, Guard::Unheard);
                 Answer::because(Finish::RolledBack, cause)
             }
             Ok(Trace::CommittedAlone) => {
-                self.release(State::Committed);
+                self.release(State::Committed, Guard::Unheard);
                 Answer::because(Finish::Done, cause)
             }
             Ok(Trace::Lost) => self.lost(Finish::Lost, cause),
@@ -305,7 +363,7 @@ impl PostgresTransaction {
         drop(client);
         match answer {
             Ok(()) => {
-                self.release(State::Committed);
+                self.release(State::Committed, Guard::Passed);
                 Answer::good(Finish::Done)
             }
             // Refused or not: what became of it is for the resolver to find out (D03, D05).
@@ -331,8 +389,12 @@ impl PostgresTransaction {
         let guard = Sql::guard(&self.id, &nonce, Mode::Writer);
         let ending = async { join(client.simple_query(&guard), client.simple_query(END)).await };
         let ((guarded, ended), was_cancelled) = self.hastened(ending).await;
-        drop(client);
         let refused = guarded.as_ref().err().is_none_or(is_refusal);
+        if let (Err(_), Ok(_), Some(refused)) = (&guarded, &ended, self.why_not_begun()) {
+            return self.never_begun(client, refused, ROLLBACKS).await;
+        }
+        drop(client);
+        let guard = if guarded.is_ok() { Guard::Passed } else { Guard::Unheard };
         match (guarded, ended.map(|messages| Marker::of(&messages))) {
             (Err(error), _) if is_guard(&error, LOST, &nonce) => self.lost(Finish::Unknown, error),
             (Err(error), Ok(Marker::Ended | Marker::Gone)) => self.lost(Finish::Unknown, error),
@@ -342,7 +404,7 @@ impl PostgresTransaction {
                     // The request may arrive late: not in the next user's statement.
                     self.leave();
                 }
-                self.release(State::RolledBack);
+                self.release(State::RolledBack, guard);
                 Answer::good(Finish::Done)
             }
             (Err(error), Ok(_)) | (_, Err(error)) => {
@@ -373,7 +435,8 @@ impl PostgresTransaction {
         let error = match ended {
             Ok(()) => {
                 drop(client);
-                self.release(State::RolledBack);
+                // It was prepared: by a question whose guard has passed.
+                self.release(State::RolledBack, Guard::Passed);
                 return Answer::good(Finish::Done);
             }
             Err(error) => error,
@@ -384,7 +447,7 @@ impl PostgresTransaction {
             && matches!(self.prove_gone(&client).await, Ok(Trace::Nothing | Trace::Lost));
         drop(client);
         if gone {
-            self.release(State::RolledBack);
+            self.release(State::RolledBack, Guard::Unheard);
             return Answer::good(Finish::Done);
         }
         self.leave();

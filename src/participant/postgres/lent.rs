@@ -1,5 +1,6 @@
 //! What an application is lent of a session, and how it is taken back.
 
+use super::unheard::Unheard;
 use crate::error::{Error, ErrorKind, Result};
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -35,20 +36,30 @@ impl Deref for PostgresBranch<'_> {
 /// The branch revokes it *before* it gives its session back, so a handle that somebody keeps, or uses at the very
 /// moment of a deadline, never reaches another transaction. A client that was lent out before and is still held makes
 /// the branch close its session instead.
-pub struct Lent(Mutex<Option<Arc<Client>>>);
+pub struct Lent {
+    client: Mutex<Option<Arc<Client>>>,
+    unheard: Arc<Unheard>,
+}
 
 impl Lent {
-    pub(super) fn new(client: Arc<Client>) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Some(client))))
+    pub(super) fn new(client: Arc<Client>, unheard: Arc<Unheard>) -> Arc<Self> {
+        Arc::new(Self { client: Mutex::new(Some(client)), unheard })
     }
 
     fn place(&self) -> MutexGuard<'_, Option<Arc<Client>>> {
         // What is done under the lock cannot panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn revoke(&self) {
         self.place().take();
+    }
+
+    /// Whether the branch's begin, which was not waited for, is known to have failed: all that was sent in it has then, too,
+    /// or only read.
+    pub(crate) fn was_never_begun(&self) -> bool {
+        // Revoked, it may be another branch's.
+        self.place().is_some() && self.unheard.has_failed()
     }
 
     /// The client.

@@ -37,6 +37,7 @@ mod session;
 mod setup;
 mod sql;
 mod transport;
+mod unheard;
 mod upkeep;
 mod url;
 mod waiting;

@@ -9,6 +9,7 @@ use super::control::Control;
 use super::error::{PgError, explain};
 use super::sql::{self, Sql};
 use super::transport::Transport;
+use super::unheard::Unheard;
 use super::url;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName, SessionName};
@@ -16,9 +17,8 @@ use crate::participant::access::Access;
 use crate::participant::pool::{self, Manner, Slot, Slots};
 use crate::participant::witness::wrong_lineage;
 use deadpool::managed::{Manager, Metrics, Object, RecycleError, RecycleResult};
-use futures_util::future::join;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::AbortHandle;
 use tokio_postgres::tls::MakeTlsConnect;
@@ -38,6 +38,7 @@ pub(super) struct Connector {
 /// A connection and the task that drives it; dropping it closes the socket.
 pub(super) struct Link {
     pub(super) client: Arc<Client>,
+    unheard: Arc<Unheard>,
     transport: Transport,
     driver: AbortHandle,
 }
@@ -68,30 +69,30 @@ impl Connector {
             if let Some(password) = password {
                 config.password(password.reveal());
             }
+            let unheard = Arc::new(Unheard::default());
             let connected = match &transport {
-                Transport::Plain => self.start(&config, NoTls).await,
-                Transport::Encrypted(connector) => self.start(&config, connector.clone()).await,
+                Transport::Plain => self.start(&config, NoTls, unheard.clone()).await,
+                Transport::Encrypted(connector) => self.start(&config, connector.clone(), unheard.clone()).await,
             };
             let connected = connected.map_err(|error| explain(self.name, &format!("cannot connect to {to}"), error));
             let (client, driver) = connected?;
-            Ok(Link { client: Arc::new(client), transport, driver })
+            Ok(Link { client: Arc::new(client), unheard, transport, driver })
         };
         let late = |_| self.unavailable(format!("cannot connect to {to}: no answer within {:?}", self.timeout));
         tokio::time::timeout(self.timeout, work).await.map_err(late)?
     }
 
-    async fn start<T>(&self, config: &Config, tls: T) -> Result<(Client, AbortHandle), PgError>
+    async fn start<T>(&self, config: &Config, tls: T, unheard: Arc<Unheard>) -> Result<(Client, AbortHandle), PgError>
     where
         T: MakeTlsConnect<Socket, Stream: Send + 'static>,
     {
         let (client, connection) = config.connect(tls).await?;
-        Ok((client, tokio::spawn(drive(self.name, connection)).abort_handle()))
+        Ok((client, tokio::spawn(drive(self.name, connection, unheard)).abort_handle()))
     }
 
     /// Refuses a server that is not the one that was registered with: a name may lead elsewhere after a failover.
     pub(super) async fn check_lineage(&self, client: &Client, expected: Lineage) -> Result<()> {
-        let question = format!("{}; {}", sql::as_login_role(&self.sql.lineage()), sql::IDLE);
-        let messages = client.simple_query(&question).await;
+        let messages = client.simple_query(&sql::as_login_role(&self.sql.lineage())).await;
         let messages = messages.map_err(|error| explain(self.name, "cannot read the lineage", error))?;
         let found = sql::rows(&messages).next().and_then(|text| text.parse().ok()).map(Lineage::from_sql);
         if found == Some(expected) { Ok(()) } else { Err(wrong_lineage(self.name, expected, found)) }
@@ -103,11 +104,16 @@ impl Connector {
 }
 
 /// Runs a connection until it ends; what the server says in passing is logged.
-async fn drive<S>(name: ParticipantName, mut connection: Connection<Socket, S>)
+async fn drive<S>(name: ParticipantName, mut connection: Connection<Socket, S>, unheard: Arc<Unheard>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    while let Some(message) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+    let mut next = std::future::poll_fn(|cx| {
+        let message = connection.poll_message(cx);
+        unheard.take_in(cx);
+        message
+    });
+    while let Some(message) = (&mut next).await {
         match message {
             // Such as *committed locally, but might not have been replicated* (D12).
             Ok(AsyncMessage::Notice(notice)) if notice.severity() == "WARNING" => {
@@ -126,8 +132,15 @@ where
 pub(super) struct Session {
     link: Link,
     used: bool,
+    /// When it was last heard of, and could not write outside of a transaction.
+    sure: Option<Instant>,
     slot: Slot,
 }
+
+/// So long after it was heard of a session is taken for alive: its begin is not waited for. One that died in the pool and
+/// is not known to have costs the application an error then, and not a second try at the begin; beyond a moment, what is
+/// saved is not worth that.
+const MOMENT: Duration = Duration::from_secs(3);
 
 /// Makes and keeps the sessions of one incarnation.
 pub(super) struct Sessions {
@@ -155,14 +168,14 @@ impl Manager for Sessions {
         let checking = self.connector.check_lineage(&link.client, self.lineage);
         let checked = tokio::time::timeout(self.connector.timeout, checking).await;
         checked.map_err(|_| self.connector.unavailable("connected, but no answer"))??;
-        Ok(Session { link, used: false, slot })
+        Ok(Session { link, used: false, sure: None, slot })
     }
 
     async fn recycle(&self, session: &mut Session, _: &Metrics) -> RecycleResult<Error> {
         if session.link.client.is_closed() {
             return Err(RecycleError::message("the connection was lost while idle"));
         }
-        // The proof of a clean session is the answer to the reset that goes in front of the next BEGIN.
+        // The proof of a clean session is the answer to the next begin, which resets it first.
         session.used = true;
         Ok(())
     }
@@ -193,22 +206,33 @@ impl Lease {
         self.session().used
     }
 
-    /// Sends a branch's BEGIN, behind a reset where the session had a user before; one round trip.
+    /// Sends a branch's begin.
+    ///
+    /// Where it is sure that whatever runs outside of the transaction cannot write, the answer is not waited for: the
+    /// application's first statement follows at once. Should the begin be refused, that statement is, too (or reads), and
+    /// so is the commit ([`unheard`](Self::unheard) tells why).
     pub(super) async fn begin(&self, begin: &str) -> Result<(), PgError> {
-        let client = self.client();
-        if !self.is_used() {
-            return client.batch_execute(begin).await;
+        let Session { link, sure, .. } = self.session();
+        if sure.is_some_and(|heard| heard.elapsed() < MOMENT) {
+            link.unheard.expect(link.client.simple_query_raw(begin).await?);
+            return Ok(());
         }
-        let (reset, begun) = join(client.batch_execute(sql::RESET), client.batch_execute(begin)).await;
-        reset.and(begun)
+        link.client.batch_execute(begin).await
     }
 
-    /// Gives the session back, its last step having been answered positively.
+    /// What comes of a begin that was not waited for.
+    pub(super) fn unheard(&self) -> &Arc<Unheard> {
+        &self.session().link.unheard
+    }
+
+    /// Gives the session back, its last step having been answered positively. `is_sure` says that it was proven to be
+    /// one on which nothing can be written outside of a transaction.
     ///
     /// Whoever still holds the client could send statements into the next transaction, or commit them one by one in
     /// between: the session is closed then. Nobody can get hold of it any more, since the handle was revoked.
-    pub(super) fn release(mut self) {
-        let Some(object) = self.0.take() else { return };
+    pub(super) fn release(mut self, is_sure: bool) {
+        let Some(mut object) = self.0.take() else { return };
+        object.sure = is_sure.then(Instant::now);
         if Arc::strong_count(&object.link.client) > 1 {
             tracing::debug!("a session is closed rather than reused: its client is still held");
             drop(Object::take(object));

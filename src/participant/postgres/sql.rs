@@ -33,18 +33,26 @@ pub(super) const WRITABLE: &str = "handfast:writable:";
 const DURABLE: &str =
     "CASE pg_catalog.current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END";
 
-/// Undoes what the last user of a session left behind outside transactions (D49), in front of the next BEGIN.
+/// Undoes what the last user of a session left behind outside transactions (D49): in front of the next BEGIN, in the same
+/// text, and a transaction of its own, since what stands in front of BEGIN in one text would belong to that.
 ///
 /// Not `DISCARD ALL`: it drops prepared statements, and the driver keeps some of its own.
-pub(super) const RESET: &str = "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; CLOSE ALL; UNLISTEN *; \
+const RESET: &str = "BEGIN; RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; CLOSE ALL; UNLISTEN *; \
      SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD SEQUENCES; DISCARD TEMP; SET handfast.branch = 'idle'";
 
-/// The marker between branches. A message of its own: what stands in front of BEGIN in one text belongs to its
-/// transaction.
-pub(super) const IDLE: &str = "SET handfast.branch = 'idle'";
+/// What transactions are that nobody says anything else of: those that an application's statements get outside of the
+/// branch's. They cannot write.
+fn outside() -> &'static str {
+    if torture::is_on(Safeguard::ReadOnlyOutside) { "on" } else { "off" }
+}
 
 /// Ends the transaction that the session is in, and shows what became of the one that was begun for its branch.
 pub(super) const END: &str = "ROLLBACK; SELECT pg_catalog.current_setting('handfast.branch', true)";
+
+/// The same after a begin that was refused, whose marker is that of whoever was there before: `idle` where nothing can have
+/// been written in place of the branch.
+pub(super) const END_UNBEGUN: &str = "ROLLBACK; SELECT CASE pg_catalog.current_setting('default_transaction_read_only') \
+     WHEN 'on' THEN 'idle' END";
 
 /// What the marker tells after a rollback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,8 +101,10 @@ impl Sql {
         Self { schema, witness, incarnation, witness_on }
     }
 
-    /// BEGIN with what was asked for. A writer says so: neither a role's `default_transaction_read_only` nor a
-    /// standby is found out later.
+    /// A clean session, and BEGIN with what was asked for. A writer says so: what does not, cannot write.
+    ///
+    /// The application's first statement may be on its way before this is answered. Should BEGIN alone be refused, by a
+    /// request to cancel that comes late for example, that statement has a transaction of its own, which reads only.
     ///
     /// The **marker** tells at any later time what became of this transaction: within it, it is the branch's name; when
     /// it was committed it is `ended`, since SET lasts; when it was rolled back it is `idle`, as before. No query could
@@ -110,9 +120,10 @@ impl Sql {
             Mode::Writer => " READ WRITE",
             Mode::ReadOnly => " READ ONLY",
         };
-        let lock_timeout = milliseconds(options.lock_timeout);
+        let (outside, lock_timeout) = (outside(), milliseconds(options.lock_timeout));
         format!(
-            "BEGIN{isolation}{access}; SET handfast.branch = 'ended'; SET LOCAL handfast.branch = '{branch}'; \
+            "{RESET}; SET default_transaction_read_only = {outside}; COMMIT; \
+             BEGIN{isolation}{access}; SET handfast.branch = 'ended'; SET LOCAL handfast.branch = '{branch}'; \
              SET LOCAL lock_timeout = {lock_timeout}"
         )
     }
@@ -123,9 +134,13 @@ impl Sql {
     /// In an aborted transaction it fails with 25P02 as any statement does; that is what makes it a proof, since
     /// PREPARE TRANSACTION and COMMIT then answer *success*, do a rollback, and the driver hides the tag. The
     /// process id keeps the cast from being evaluated when the statement is planned.
+    ///
+    /// The end of the transaction leaves a session on which nothing can be written outside of one: it goes with the same
+    /// statement, since whatever the application set in its transaction stays when that is committed.
     pub(super) fn guard(branch: &BranchId, nonce: &str, mode: Mode) -> String {
+        let outside = format!("pg_catalog.set_config('default_transaction_read_only', '{}', false)", outside());
         if !torture::is_on(Safeguard::Guard) {
-            return format!("SELECT '{nonce}'");
+            return format!("SELECT '{nonce}', {outside}");
         }
         let fail =
             |text: &str| format!("pg_catalog.concat('{text}{nonce}:', pg_catalog.pg_backend_pid())::pg_catalog.int4");
@@ -138,7 +153,7 @@ impl Sql {
         };
         format!(
             "SELECT '{nonce}', CASE WHEN {marker} = '' THEN {reset} WHEN {marker} IS DISTINCT FROM '{branch}' \
-             THEN {lost}{writable} END",
+             THEN {lost}{writable} END, {outside}",
             marker = "pg_catalog.current_setting('handfast.branch', true)",
             reset = fail(RESET_MARKER),
             lost = fail(LOST)
@@ -169,9 +184,10 @@ impl Sql {
 
     fn deciding(&self, branch: &BranchId, nonce: u64, witness: Option<String>) -> Question {
         Self::question(nonce, |nonce| {
-            let mut statements = vec![Self::guard(branch, nonce, Mode::Writer), "SET ROLE NONE".into()];
+            let guard = Self::guard(branch, nonce, Mode::Writer);
+            let durable = format!("{guard}, pg_catalog.set_config('synchronous_commit', {DURABLE}, true)");
+            let mut statements = vec![durable, "SET ROLE NONE".into()];
             statements.extend(witness);
-            statements.push(format!("SELECT pg_catalog.set_config('synchronous_commit', {DURABLE}, true)"));
             statements.push("COMMIT".into());
             statements
         })
