@@ -34,6 +34,7 @@ async fn decided(config: &Config, incarnation: u64, many: u64) -> Vec<BranchId> 
             incarnation,
             journal: journal.id(),
             participant: number,
+            decision: handfast::config::Decision::Journal,
             host: "bench".into(),
             expected,
         };

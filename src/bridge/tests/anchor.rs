@@ -119,7 +119,8 @@ fn a_crash_is_settled_by_the_row_or_the_fence() {
         world.right.end_resolvers();
         crashed(async || {
             let bridge = world.open("left").await;
-            assert_eq!(outcome_settles(&bridge, id.lock().unwrap().unwrap()).await, expected);
+            let id = *id.lock().unwrap();
+            assert_eq!(outcome_settles(&bridge, id.unwrap()).await, expected);
             let values = if expected == Outcome::Committed { WRITTEN } else { UNTOUCHED };
             eventually("both agree", || world.values() == values && world.right.prepared_names().is_empty()).await;
             bridge.close().await.unwrap();
@@ -150,11 +151,12 @@ fn a_decision_outlives_its_process() {
         let pass = resolver.sweep(&|_| {}).await;
         assert!(pass.refused.is_none(), "{:?}", pass.refused);
         assert_eq!(world.values(), WRITTEN);
-        assert_eq!(resolver.outcome(id.lock().unwrap().unwrap()).await.unwrap(), Outcome::Committed);
+        let id = *id.lock().unwrap();
+        assert_eq!(resolver.outcome(id.unwrap()).await.unwrap(), Outcome::Committed);
         assert!(pass.is_complete(), "{:?}", pass.unsettled);
         resolver.close().await.unwrap();
         // The row is gone and its outcome is not.
-        assert_eq!(world.resolver("left").outcome(id.lock().unwrap().unwrap()).await.unwrap(), Outcome::Committed);
+        assert_eq!(world.resolver("left").outcome(id.unwrap()).await.unwrap(), Outcome::Committed);
     });
 }
 
