@@ -85,7 +85,7 @@ pub async fn torn(flavor: Flavor, off: Off) -> Held {
     let stage = Stage::new(flavor).await;
     let mut application = stage.bridge(off).await;
     let id = application.begin(1, &BOTH).await;
-    let call = "DO 0; DO 0; DO 0; DO 0; DO 0";
+    let call = "DO 0; DO 0; DO 0; DO 0";
     let rule = stage.side().proxy.on(call).hold_answer();
     application.tell(&format!("drop {call}")).await;
     rule.fired().await;
