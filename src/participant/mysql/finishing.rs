@@ -234,31 +234,26 @@ impl Mysql {
         Ok(if done < window.len() { Came::Alone } else { Came::Through })
     }
 
-    /// What the answers of a window are worth: one question for all that were committed, one for all that were rolled back.
-    /// Where it is refused, since somebody holds one of the places, each is asked for.
+    /// What the answers of a window are worth: one question for all that were committed, one text for all that were rolled
+    /// back. What that leaves open, since somebody holds one of the places, is asked for one by one.
     async fn prove(
         &self,
         conn: &mut Conn,
         done: &[(BranchId, Resolution)],
         hear: &(dyn Fn(Answer<Finish>) + Sync),
     ) -> Result<(), MyError> {
-        let of = |wanted| -> Vec<Key> {
-            done.iter().filter(|(_, resolution)| *resolution == wanted).map(|(branch, _)| branch.into()).collect()
-        };
-        let (committed, rolled_back) = (of(Resolution::Commit), of(Resolution::RollBack));
+        let committed = done.iter().filter(|(_, resolution)| *resolution == Resolution::Commit);
+        let committed: Vec<Key> = committed.map(|(branch, _)| branch.into()).collect();
         let kinds = match committed.is_empty() {
             true => Ok(BTreeMap::new()),
             false => refused(conn.query(self.sql.kinds(&committed)).await)?.map(by_key),
         };
-        let free = match rolled_back.is_empty() {
-            true => Ok(()),
-            false => refused(conn.query_drop(self.sql.try_lock_all(&rolled_back)).await)?,
-        };
+        let mut free = self.free(conn, done).await?;
         for (branch, resolution) in done {
             let kind = |kinds: &BTreeMap<Key, String>| kinds.get(&branch.into()).cloned().into_iter().collect();
             let known: Option<Vec<String>> = match resolution {
                 Resolution::Commit => kinds.as_ref().ok().map(kind),
-                Resolution::RollBack => free.as_ref().ok().map(|()| Vec::new()),
+                Resolution::RollBack => free.next(),
             };
             let answer = match known {
                 Some(known) => Ok(known),
@@ -267,6 +262,30 @@ impl Mysql {
             hear(self.proven(branch, *resolution, answer));
         }
         Ok(())
+    }
+
+    /// What is in the places of those that were rolled back, as far as nobody holds them: not one locking read for all of
+    /// them, which would meet the locks of others between them.
+    async fn free(
+        &self,
+        conn: &mut Conn,
+        done: &[(BranchId, Resolution)],
+    ) -> Result<std::vec::IntoIter<Vec<String>>, MyError> {
+        let rolled_back = done.iter().filter(|(_, resolution)| *resolution == Resolution::RollBack);
+        let locks: Vec<String> = rolled_back.map(|(branch, _)| self.sql.try_lock(branch)).collect();
+        let mut free = Vec::new();
+        if !locks.is_empty() {
+            // The server stops at the first that is held.
+            let Ok(mut answers) = refused(conn.query_iter(locks.join("; ")).await)? else {
+                return Ok(free.into_iter());
+            };
+            while free.len() < locks.len()
+                && let Ok(rows) = next::<String>(&mut answers).await?
+            {
+                free.push(rows);
+            }
+        }
+        Ok(free.into_iter())
     }
 }
 

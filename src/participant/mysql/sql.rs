@@ -160,11 +160,6 @@ impl Sql {
         format!("{} FOR UPDATE NOWAIT", look(&self.witness, &branch.into()))
     }
 
-    /// The same for several.
-    pub(super) fn try_lock_all(&self, keys: &[Key]) -> String {
-        format!("SELECT 1 FROM {} FORCE INDEX (PRIMARY) WHERE {} FOR UPDATE NOWAIT", self.witness, any_of(keys))
-    }
-
     /// The witnesses of several branches, with their keys.
     pub(super) fn kinds(&self, keys: &[Key]) -> String {
         format!("SELECT incarnation, sequence, branch, kind FROM {} WHERE {}", self.witness, any_of(keys))
