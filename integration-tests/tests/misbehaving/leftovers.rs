@@ -154,7 +154,9 @@ mod on_postgres {
 fn begun_with(messages: impl Iterator<Item = Message>) -> Vec<Message> {
     let mut all: Vec<Message> = Vec::new();
     for mut message in messages {
-        let is_begin = |last: &mut Message| last.text.split("; ").last().is_some_and(|end| end.starts_with("SAVEPOINT `handfast."));
+        let is_begin = |last: &mut Message| {
+            last.text.split("; ").last().is_some_and(|end| end.starts_with("SAVEPOINT `handfast."))
+        };
         if let Some(begin) = all.pop_if(is_begin) {
             message.text = format!("{}; {}", begin.text, message.text);
         }
