@@ -258,7 +258,8 @@ impl Transaction {
     ///
     /// What is lent implements `mysql_async::prelude::Queryable`. A second call waits until what the first one lent
     /// is dropped. A statement that fails makes the transaction rollback-only, unless a savepoint was set before it
-    /// and is rolled back to.
+    /// and is rolled back to. The branch begins with its first statement, which says what keeps it from beginning: as a
+    /// driver's error that turns into an [`Error`] of the kind that says what to do.
     ///
     /// # Errors
     /// As [`postgres`](Self::postgres).

@@ -1,5 +1,6 @@
 //! What only MySQL and MariaDB do, beside the conformance suite. Numbers (D1 to D50) are of failures of other systems.
 
+use futures_util::TryStreamExt;
 use handfast::id::{BranchId, Incarnation};
 use handfast::mysql_async::prelude::Queryable;
 use handfast::mysql_async::{Conn, Row};
@@ -7,7 +8,7 @@ use handfast::participant::mysql::{Mysql, MysqlBranch};
 use handfast::participant::{
     BeginOptions, Branch, Evidence, Isolation, Participant, Prunable, Question, Registration, Sighted,
 };
-use handfast::protocol::{Finish, Resolution, Vote};
+use handfast::protocol::{Finish, Mode, Resolution, Vote};
 use handfast::{Error, ErrorKind};
 use integration_tests::conformance::mysql::{connect, database, lent, try_mysql};
 use integration_tests::conformance::{assert_answer, cases, eventually, registration, writer};
@@ -327,14 +328,149 @@ each_mysql! {
         let next = handfast::id::TransactionId { sequence: id.transaction.sequence + 1, ..id.transaction };
         let stolen = next.branch(id.participant, id.slot);
         let conn = prepare_by_hand(&bench, &stolen.xid_sql(), &["INSERT INTO data VALUES (1, 0)"]).await;
-        let error = bench.try_begin(writer()).await.err().unwrap();
+        // A session that was idle is begun with at once, another one with its first call.
+        let error = match bench.try_begin(writer()).await {
+            Err(error) => error,
+            Ok(branch) => Error::from(insert(&*branch, 2).await.unwrap_err()),
+        };
         assert_eq!(error.kind(), ErrorKind::Refused, "{}", error.chain());
         assert!(error.chain().contains(&stolen.to_string()), "{}", error.chain());
-        assert!(bench.is_listed(&stolen).await);
+        assert!(bench.is_listed(&stolen).await, "and not rolled back in its stead");
         conn.disconnect().await.unwrap();
         let mut branch = bench.begin().await;
         assert_answer(&branch.commit_one_phase().await, Finish::Done);
         eventually("rolled back", async || bench.mysql.roll_back(&stolen).await.value == Finish::Done).await;
+    }
+
+    /// A begin rides with the first text: what the application gets is the answer to its own statement, whole.
+    async fn a_begin_that_rides_is_not_seen(flavor) {
+        let bench = Bench::shared(flavor).await;
+        let mut admin = bench.admin().await;
+        admin.query_drop("CREATE TABLE counted (id BIGINT AUTO_INCREMENT PRIMARY KEY, v TINYINT UNIQUE) AUTO_INCREMENT 70").await.unwrap();
+        let mut branch = bench.begin().await;
+        let mut session = lent(&*branch).await;
+        let answer = session.query_iter("INSERT INTO counted (v) VALUES (1), (2)").await.unwrap();
+        assert_eq!((answer.affected_rows(), answer.last_insert_id(), answer.warnings()), (2, Some(70), 0));
+        assert!(answer.info().contains("Records: 2") && answer.is_empty(), "{answer:?}");
+        drop(answer);
+        drop(session);
+        assert_answer(&branch.commit_one_phase().await, Finish::Done);
+        for number in 0..6 {
+            let branch = bench.begin().await;
+            let mut session = lent(&*branch).await;
+            let query = "SELECT v FROM counted ORDER BY v;";
+            let rows: Vec<i64> = match number {
+                0 => session.query(query).await.unwrap(),
+                1 => session.query_map(query, |v: i64| v).await.unwrap(),
+                2 => session.query_fold(query, Vec::new(), |mut all, v: i64| { all.push(v); all }).await.unwrap(),
+                3 => session.query_iter(query).await.unwrap().collect_and_drop().await.unwrap(),
+                4 => session.query_stream::<i64, _>(query).await.unwrap().try_collect().await.unwrap(),
+                _ => {
+                    assert_eq!(session.query_first::<i64, _>(query).await.unwrap(), Some(1));
+                    assert_eq!(session.query_first::<i64, _>("SELECT v FROM counted WHERE v = 9").await.unwrap(), None);
+                    session.query(query).await.unwrap()
+                }
+            };
+            assert_eq!(rows, [1, 2], "{number}");
+            // And no more than these.
+            assert_eq!(session.query::<i64, _>("SELECT 7").await.unwrap(), [7], "{number}");
+        }
+    }
+
+    /// The application's own error keeps its code when the begin rode with it, and a savepoint set before it forgives.
+    async fn errors_behind_a_begin_are_the_applications(flavor) {
+        let bench = Bench::shared(flavor).await;
+        for number in 0..4 {
+            let mut branch = bench.begin().await;
+            let mut session = lent(&*branch).await;
+            let error = match number {
+                0 => session.query_drop("SELECT * FROM nowhere").await.err(),
+                1 => session.query_iter("SELECT * FROM nowhere").await.err(),
+                2 => session.query_first::<i64, _>("SELECT * FROM nowhere").await.err(),
+                _ => session.query_stream::<i64, _>("SELECT * FROM nowhere").await.err(),
+            };
+            let error = error.unwrap();
+            assert!(matches!(&error, handfast::mysql_async::Error::Server(server) if server.code == 1146), "{error}");
+            drop(session);
+            let answer = branch.prepare().await;
+            assert_answer(&answer, Vote::No);
+            assert!(answer.cause.unwrap().chain().contains("1146"));
+        }
+        // Rows first, then what has to have the marker in front of it, lest it be rolled back with the savepoint.
+        let mut branch = bench.begin().await;
+        run_all(&*branch, &["INSERT INTO data VALUES (1, 0)", "SAVEPOINT a", "FAIL", "DO 1", "ROLLBACK TO a"]).await;
+        assert_answer(&branch.prepare().await, Vote::No);
+        let mut branch = bench.begin().await;
+        run_all(&*branch, &["INSERT INTO data VALUES (1, 0)", "SAVEPOINT a", "DO 1", "FAIL", "ROLLBACK TO a"]).await;
+        assert_answer(&branch.prepare().await, Vote::Prepared);
+        assert_answer(&branch.commit().await, Finish::Done);
+        assert_eq!(bench.rows().await, [1]);
+    }
+
+    /// A branch that was asked for and never used: it begins with its prepare, and has its proof like any other.
+    async fn an_unused_branch_has_its_proof(flavor) {
+        let bench = Bench::shared(flavor).await;
+        let mut branch = bench.begin().await;
+        assert_answer(&branch.prepare().await, Vote::Prepared);
+        assert!(bench.is_listed(&branch.id()).await);
+        assert_answer(&branch.commit().await, Finish::Done);
+        assert_eq!(bench.ask(&branch.id(), Question::Look).await, Evidence::Committed);
+        let mut branch = bench.begin().await;
+        assert_answer(&branch.commit_one_phase().await, Finish::Done);
+        assert_eq!(bench.ask(&branch.id(), Question::Fence).await, Evidence::CommittedAlone);
+        // Fenced before it began: refused, and the session is whole.
+        let mut branch = bench.begin().await;
+        assert_eq!(bench.ask(&branch.id(), Question::Fence).await, Evidence::Never);
+        let answer = branch.commit_one_phase().await;
+        assert_answer(&answer, Finish::RolledBack);
+        assert!(answer.cause.unwrap().chain().contains("fenced"));
+        let mut branch = bench.begin().await;
+        assert_answer(&branch.roll_back().await, Finish::Done);
+        let mut branch = bench.begin_with(BeginOptions { mode: Mode::ReadOnly, ..writer() }).await;
+        assert_answer(&branch.end_read_only().await, Vote::ReadOnly);
+        assert!(bench.listed().await.is_empty());
+    }
+
+    /// What is certain to do no more than read or write rows has no marker behind it, since nothing that it calls can end a
+    /// transaction: no function or trigger is made that could.
+    async fn no_function_ends_a_transaction(flavor) {
+        let bench = Bench::shared(flavor).await;
+        let mut admin = bench.admin().await;
+        admin.query_drop("SET GLOBAL log_bin_trust_function_creators = 1").await.unwrap();
+        let makes = async |name: &str, text: &str| {
+            let function = format!("CREATE FUNCTION {name}() RETURNS INT BEGIN {text}; RETURN 1; END");
+            bench.admin().await.query_drop(function).await.is_ok()
+        };
+        assert!(makes("harmless", "DO 1").await);
+        let statements =
+            ["COMMIT", "ROLLBACK", "START TRANSACTION", "CREATE TABLE t2 (a INT)", "XA END 'x'", "XA COMMIT 'x' ONE PHASE", "CALL ends()"];
+        for (number, text) in statements.iter().enumerate() {
+            // Made or not, it must not be able to do it.
+            let name = format!("f{number}");
+            if *text == "CALL ends()" {
+                let mine = "CREATE PROCEDURE ends() BEGIN COMMIT; END";
+                admin.query_drop(mine).await.unwrap();
+            }
+            if !makes(&name, text).await {
+                continue;
+            }
+            let mut branch = bench.begin().await;
+            lent(&*branch).await.query_drop("INSERT INTO data VALUES (1, 0)").await.unwrap();
+            let error = lent(&*branch).await.query_drop(format!("SELECT {name}()")).await.unwrap_err();
+            println!("{flavor:?}: {text}: {error}");
+            assert_answer(&branch.prepare().await, Vote::No);
+            assert_eq!(bench.rows().await, [0; 0], "{text}");
+        }
+    }
+
+    /// A lock's time limit of one transaction is not the next one's.
+    async fn each_branch_has_its_own_lock_timeout(flavor) {
+        let bench = Bench::shared(flavor).await;
+        for seconds in [7, 7, 3, 7] {
+            let branch = bench.begin_with(BeginOptions { lock_timeout: Duration::from_secs(seconds), ..writer() }).await;
+            let found: Option<u64> = lent(&*branch).await.query_first("SELECT @@innodb_lock_wait_timeout").await.unwrap();
+            assert_eq!(found, Some(seconds));
+        }
     }
 
     /// D27: a call that is dropped half way: the branch is of no more use, nothing of it stays, no answer is mixed up.
@@ -499,9 +635,12 @@ each_mysql! {
         let messages = proxy.messages().split_off(before);
         println!("{flavor:?}: {} messages, {:?}", messages.len(), since.elapsed());
         let texts: Vec<_> = messages.iter().map(|message| &*message.text).filter(|text| !text.is_empty()).collect();
-        assert_eq!(texts.len(), BRANCHES.div_ceil(32), "{texts:?}");
         let statements: usize = texts.iter().map(|text| text.split("; ").count()).sum();
-        assert_eq!(statements, BRANCHES * if flavor == Flavor::MySql { 1 } else { 2 });
+        // MariaDB's answers are proven by two texts more for each window: one question for all that were committed, and one
+        // for each that was not.
+        let windows = BRANCHES.div_ceil(32);
+        let (texts_each, proofs) = if flavor == Flavor::MySql { (1, 0) } else { (3, windows + BRANCHES / 2) };
+        assert_eq!((texts.len(), statements), (windows * texts_each, BRANCHES + proofs));
         assert_eq!(live.rows().await.len(), BRANCHES / 2);
     }
 

@@ -17,6 +17,13 @@ fn questions(side: &Side, since: usize) -> Vec<Message> {
     messages.filter(|one| one.is_question(side.flavor()) && sessions.contains(&one.connection)).collect()
 }
 
+/// Of MySQL and MariaDB: the same, where the session was used a moment ago. One that was idle for longer, on a busy machine
+/// say, is begun with before it is lent, which is no business of the transaction's.
+fn without_idle(mut asked: Vec<Message>) -> Vec<Message> {
+    asked.retain(|message| !message.text.contains("; SAVEPOINT `handfast."));
+    asked
+}
+
 fn texts(messages: &[Message]) -> Vec<&str> {
     messages.iter().map(|message| message.text.as_str()).collect()
 }
@@ -29,11 +36,19 @@ each_pair! {
         let bridge = world.open().await;
         // Connects, and is the session's first user.
         insert(&bridge, 1).await.commit().await.unwrap();
-        let before = world.sides().map(|side| side.proxy.messages().len());
-        let tx = bridge.begin().await.unwrap();
-        tx.postgres(LEDGER).await.unwrap().batch_execute("INSERT INTO t VALUES (2, 1)").await.unwrap();
-        tx.mysql(ORDERS).await.unwrap().query_drop("INSERT INTO t VALUES (2, 1)").await.unwrap();
-        tx.commit().await.unwrap();
+        let (mut key, mut before) = (1, [0, 0]);
+        // In front of a session that was idle for more than a moment, its begin has a trip of its own.
+        eventually("the begin rides with the first text", async || {
+            key += 1;
+            before = world.sides().map(|side| side.proxy.messages().len());
+            let tx = bridge.begin().await.unwrap();
+            let insert = format!("INSERT INTO t VALUES ({key}, 1)");
+            tx.mysql(ORDERS).await.unwrap().query_drop(&insert).await.unwrap();
+            tx.postgres(LEDGER).await.unwrap().batch_execute(&insert).await.unwrap();
+            tx.commit().await.unwrap();
+            questions(&world.orders, before[1]).len() == 3
+        })
+        .await;
 
         let asked = questions(&world.ledger, before[0]);
         let [begin, insert, prepare, commit] = &asked[..] else { panic!("{:#?}", texts(&asked)) };
@@ -43,12 +58,15 @@ each_pair! {
         assert!(commit.text.starts_with("COMMIT PREPARED"), "{commit:?}");
 
         let asked = questions(&world.orders, before[1]);
-        let [begin, insert, prepare, commit] = &asked[..] else { panic!("{:#?}", texts(&asked)) };
-        assert!(begin.text.contains("XA START"), "{begin:?}");
-        assert!(insert.text.starts_with("INSERT INTO t"), "{insert:?}");
-        assert!(prepare.text.contains("handfast_witness") && prepare.text.contains("XA PREPARE"), "{prepare:?}");
-        assert!(commit.text.contains("XA COMMIT"), "{commit:?}");
-        world.is_on_both(2).await;
+        let [work, prepare, commit] = &asked[..] else { panic!("{:#?}", texts(&asked)) };
+        // Six statements, as by hand: nothing was left in the session that would have to be undone, and rows alone need no
+        // marker.
+        assert!(work.text.starts_with("XA START") && work.text.contains("; INSERT INTO t"), "{work:?}");
+        assert_eq!(work.text.split("; ").count(), 2, "{work:?}");
+        assert!(prepare.text.starts_with("INSERT INTO") && prepare.text.contains("XA PREPARE"), "{prepare:?}");
+        assert_eq!(prepare.text.split("; ").count(), 3, "{prepare:?}");
+        assert!(commit.text.starts_with("XA COMMIT") && !commit.text.contains(';'), "{commit:?}");
+        world.is_on_both(key).await;
     }
 
     /// One writer alone, or beside a declared reader: begin one, commit one.
@@ -65,16 +83,18 @@ each_pair! {
                 tx.mysql(ORDERS).await.unwrap().query_drop("INSERT INTO t VALUES (2, 1)").await.unwrap();
             }
             tx.commit().await.unwrap();
-            let asked = questions(side, before);
-            assert_eq!(asked.len(), 3, "{:#?}", texts(&asked));
-            assert!(asked[2].text.contains(side.words().one_phase));
+            let asked = without_idle(questions(side, before));
+            let expected = if side.flavor() == Flavor::Postgres { 3 } else { 2 };
+            assert_eq!(asked.len(), expected, "{:#?}", texts(&asked));
+            assert!(asked[expected - 1].text.contains(side.words().one_phase));
         }
         let before = world.sides().map(|side| side.proxy.messages().len());
         let tx = bridge.begin_with(Options::new().read_only(LEDGER)).await.unwrap();
         tx.postgres(LEDGER).await.unwrap().batch_execute("SELECT 1").await.unwrap();
         tx.mysql(ORDERS).await.unwrap().query_drop("INSERT INTO t VALUES (3, 1)").await.unwrap();
         tx.commit().await.unwrap();
-        assert_eq!((questions(&world.ledger, before[0]).len(), questions(&world.orders, before[1]).len()), (3, 3));
+        assert_eq!(questions(&world.ledger, before[0]).len(), 3);
+        assert_eq!(without_idle(questions(&world.orders, before[1])).len(), 2);
         world.nothing_is_prepared().await;
     }
 

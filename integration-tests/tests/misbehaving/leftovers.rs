@@ -149,6 +149,22 @@ mod on_postgres {
     }
 }
 
+/// Counts a begin that had a round trip of its own with what it was for: by the binary protocol it always has, and where the
+/// session was idle for more than a moment.
+fn begun_with(messages: impl Iterator<Item = Message>) -> Vec<Message> {
+    let mut all: Vec<Message> = Vec::new();
+    for mut message in messages {
+        let is_begin = |last: &mut Message| {
+            last.text.split("; ").last().is_some_and(|end| end.starts_with("SAVEPOINT `handfast."))
+        };
+        if let Some(begin) = all.pop_if(is_begin) {
+            message.text = format!("{}; {}", begin.text, message.text);
+        }
+        all.push(message);
+    }
+    all
+}
+
 /// What is seen by its text.
 const DISORDER: &[&[&str]] = &[
     &["SET @mine = 1"],
@@ -231,28 +247,28 @@ each_mysql! {
             let before = world.orders.proxy.messages().len();
             disturb(&bridge, flavor, texts, is_binary).await;
             let tx = bridge.begin().await.unwrap();
-            tx.mysql(ORDERS).await.unwrap();
+            tx.mysql(ORDERS).await.unwrap().query_drop("SELECT 2").await.unwrap();
             let sessions = world.orders.branch_connections();
             let sent = world.orders.proxy.messages().split_off(before);
             tx.rollback().await.unwrap();
-            sent.into_iter().filter(|message| message.is_question(flavor) && sessions.contains(&message.connection)).collect()
+            begun_with(sent.into_iter().filter(|message| message.is_question(flavor) && sessions.contains(&message.connection)))
         };
-        // Begin, the statement, both phases at once, begin.
+        // The statement and both phases at once, then the next.
         let rows = since(&["INSERT INTO t VALUES (1, 1)"], false).await;
-        assert_eq!(rows.len(), 4, "{rows:#?}");
-        assert!(!rows[3].text.contains("RELEASE_ALL_LOCKS"), "{rows:#?}");
+        assert_eq!(rows.len(), 3, "{rows:#?}");
+        assert!(rows[2].text.contains("XA START") && !rows[2].text.contains("RELEASE_ALL_LOCKS"), "{rows:#?}");
         // Nothing more is asked: the restoring goes with the begin. The statement is prepared once.
-        for (number, expected) in [(2, 5), (3, 4)] {
+        for (number, expected) in [(2, 4), (3, 3)] {
             let unseen = since(&["INSERT INTO t SELECT MAX(k) + 1, 1 FROM t AS others"], true).await;
             assert_eq!(unseen.len(), expected, "{number}: {unseen:#?}");
             assert!(unseen[expected - 1].text.contains("RELEASE_ALL_LOCKS"), "{unseen:#?}");
         }
         // Two more, both behind the end of the transaction: a reset, and what names the session again.
         let reset = since(&["SET @mine = 1"], false).await;
-        assert_eq!(reset.len(), 6, "{reset:#?}");
-        assert_eq!(reset[3].kind, RESET);
-        assert!(reset[4].text.contains("GET_LOCK") && reset[5].text.contains("XA START"), "{reset:#?}");
-        assert!(!reset[5].text.contains("GET_LOCK"), "{reset:#?}");
+        assert_eq!(reset.len(), 5, "{reset:#?}");
+        assert_eq!(reset[2].kind, RESET);
+        assert!(reset[3].text.contains("GET_LOCK") && reset[4].text.contains("XA START"), "{reset:#?}");
+        assert!(!reset[4].text.contains("GET_LOCK"), "{reset:#?}");
     }
 
     /// Behind the end: the answer to the application does not wait for the reset.

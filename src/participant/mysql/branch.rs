@@ -15,10 +15,11 @@
 
 use super::ending::{Gone, LOST};
 use super::error::{MyError, XA_UNKNOWN, explain};
-use super::lent::{Lent, Work};
+use super::lent::Lent;
 use super::session::Lease;
-use super::sql::{BranchSql, Question, Step};
+use super::sql::{BranchSql, Open, Question, Step};
 use super::wire::Failure;
+use super::work::{Begun, Work};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName};
 use crate::participant::anchor::listing;
@@ -70,7 +71,7 @@ pub(super) struct XaBranch {
     pub(super) common: Arc<Common>,
     id: BranchId,
     pub(super) mode: Mode,
-    pub(super) sql: BranchSql,
+    pub(super) sql: Arc<BranchSql>,
     pub(super) state: State,
     lent: Arc<Lent>,
     /// Taken from the application at the first step towards the end, `None` again when it was released or closed.
@@ -78,8 +79,16 @@ pub(super) struct XaBranch {
 }
 
 impl XaBranch {
-    pub(super) fn new(common: Arc<Common>, id: BranchId, mode: Mode, sql: BranchSql, lease: Lease) -> Self {
-        Self { common, id, mode, sql, state: State::Open, lent: Lent::new(lease), work: None }
+    /// A branch on a session, where it has not begun yet.
+    pub(super) fn new(common: Arc<Common>, id: BranchId, mode: Mode, sql: Arc<BranchSql>, lease: Lease) -> Self {
+        let (name, place) = (common.name, lease.place());
+        let lent = Lent::new(Work::new(name, id, sql.clone(), lease), place);
+        Self { common, id, mode, sql, state: State::Open, lent, work: None }
+    }
+
+    /// Begins it now.
+    pub(super) async fn begin(&self) -> Result<(), Failure> {
+        self.lent.begin().await
     }
 
     pub(super) fn error(&self, kind: ErrorKind, message: impl Into<String>) -> Error {
@@ -99,7 +108,7 @@ impl XaBranch {
     /// The session is free again.
     pub(super) fn release(&mut self, state: State) {
         self.state = state;
-        if let Some(Work { lease: Some(lease), notes }) = self.work.take() {
+        if let Some(Work { lease: Some(lease), notes, .. }) = self.work.take() {
             lease.release(notes.leaves());
         }
     }
@@ -116,6 +125,20 @@ impl XaBranch {
         if self.work.is_none() {
             self.work = self.lent.take().await;
         }
+    }
+
+    /// How far it has begun; `None` without a session.
+    pub(super) fn begun(&self) -> Option<Begun> {
+        self.work.as_ref().map(|work| work.begun)
+    }
+
+    pub(super) fn is_marked(&self) -> bool {
+        self.begun() == Some(Begun::Marked)
+    }
+
+    /// What is open now that it is to end.
+    fn open(&mut self) -> Open {
+        self.work.as_mut().map_or(Open::Unmarked, Work::open)
     }
 
     pub(super) async fn ask(&mut self, question: &Question) -> Result<(), Failure> {
@@ -135,7 +158,8 @@ impl XaBranch {
             return Answer::because(gone.vote(), self.told(gone, cause));
         }
         self.state = State::Asked;
-        let question = self.sql.prepare(self.common.nonce());
+        let open = self.open();
+        let question = self.sql.prepare(self.common.nonce(), open);
         match self.ask(&question).await {
             Ok(()) => {
                 self.state = State::Prepared;
@@ -159,17 +183,15 @@ impl XaBranch {
     }
 
     async fn do_commit_one_phase(&mut self) -> Answer<Finish> {
-        let question = self.sql.one_phase(self.common.nonce());
-        self.decide("commit_one_phase", question).await
+        self.decide("commit_one_phase", Kind::OnePhase.as_str()).await
     }
 
     async fn do_commit_anchor(&mut self, decision: &CommitRecord) -> Answer<Finish> {
-        let question = self.sql.anchor_commit(self.common.nonce(), &listing(decision));
-        self.decide("commit_anchor", question).await
+        self.decide("commit_anchor", &listing(decision)).await
     }
 
-    /// Commits plainly, with the witness inside.
-    async fn decide(&mut self, call: &str, question: Question) -> Answer<Finish> {
+    /// Commits plainly, with the witness inside, whose kind this is.
+    async fn decide(&mut self, call: &str, kind: &str) -> Answer<Finish> {
         if (self.state, self.mode) != (State::Open, Mode::Writer) {
             return self.out_of_order(Finish::Unknown, call);
         }
@@ -179,6 +201,8 @@ impl XaBranch {
             return Answer::because(gone.finish(), self.told(gone, cause));
         }
         self.state = State::Left;
+        let open = self.open();
+        let question = self.sql.deciding(self.common.nonce(), open, kind);
         match self.ask(&question).await {
             Ok(()) => {
                 self.release(State::Committed);
@@ -200,8 +224,12 @@ impl XaBranch {
             let gone = self.abort().await;
             return Answer::because(gone.vote(), self.told(gone, cause));
         }
+        if self.begun() == Some(Begun::Not) {
+            self.release(State::Committed);
+            return Answer::good(Vote::ReadOnly);
+        }
         self.state = State::Left;
-        let question = self.sql.end_read_only(self.common.nonce());
+        let question = self.sql.end_read_only(self.common.nonce(), self.is_marked());
         match self.ask(&question).await {
             Ok(()) => {
                 self.release(State::Committed);
@@ -311,8 +339,8 @@ impl XaBranch {
         match tokio::time::timeout(limit, self.ask(question)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(failure)) => {
-                let (_, statement) = question.steps.last().expect("a question has the step that it is there for");
-                Err(self.explain(&format!("{statement} was not answered positively"), failure.into_error()))
+                let doing = format!("{} was not answered positively", question.last());
+                Err(self.explain(&doing, failure.into_error()))
             }
             Err(_) => Err(self.error(ErrorKind::Unavailable, format!("no answer within {limit:?}"))),
         }

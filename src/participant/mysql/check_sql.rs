@@ -96,7 +96,7 @@ impl Sql {
         let mut statements = vec![format!("XA START {xid}")];
         if tables {
             let key = Key { incarnation: name.incarnation(), sequence: 1, branch: 0 };
-            statements.push(insert_witness(&self.witness, &key, Kind::Fence.as_str()));
+            statements.push(insert_witness(&self.witness, &key, Kind::Fence.as_str(), None));
         }
         statements.extend([format!("XA END {xid}"), format!("XA PREPARE {xid}")]);
         statements

@@ -2,10 +2,10 @@
 
 use super::branch::{State, XaBranch};
 use super::error::{self, DUPLICATE_KEY, XA_UNKNOWN};
-use super::lent::Work;
 use super::notes::Notes;
 use super::sql::Step;
 use super::wire::Failure;
+use super::work::{Begun, Work};
 use crate::error::{Error, ErrorKind};
 use crate::protocol::{Finish, Mode, Vote};
 use mysql_async::ServerError;
@@ -49,7 +49,7 @@ impl XaBranch {
     /// Why the branch cannot go on, as far as is known before anything is sent.
     pub(super) async fn doomed(&mut self) -> Option<Error> {
         let name = self.common.name;
-        let Some(Work { lease: Some(lease), notes }) = &mut self.work else {
+        let Some(Work { lease: Some(lease), notes, .. }) = &mut self.work else {
             return Some(self.error(ErrorKind::Closed, "the branch's session is gone"));
         };
         if !notes.is_torn() && !lease.wire().is_broken() {
@@ -76,10 +76,17 @@ impl XaBranch {
 
     /// Rolls back what was never asked to prepare.
     pub(super) async fn abort(&mut self) -> Gone {
-        let question = self.sql.roll_back_open(self.common.nonce());
+        match self.begun() {
+            // Nobody has used it.
+            Some(Begun::Not) if !self.is_broken() => return self.rolled_back(),
+            // The name may be another's: nothing is asked for by it.
+            Some(Begun::Asked) => return self.closed(),
+            _ => {}
+        }
+        let question = self.sql.roll_back_open(self.common.nonce(), self.is_marked());
         match self.ask(&question).await {
             Ok(()) => self.rolled_back(),
-            Err(Failure::Refused(Step::Marker, _)) => self.abort_unmarked().await,
+            Err(Failure::Refused(Step::Marker, _)) => self.abort_unmarked(true).await,
             // The marker was there, so what is refused is the end of the very transaction (D37).
             Err(Failure::Refused(Step::End, _)) => self.abort_ended().await,
             Err(_) => self.closed(),
@@ -87,12 +94,17 @@ impl XaBranch {
     }
 
     /// The marker is gone. The server took it if it rolled the transaction back by itself, after a deadlock say.
-    async fn abort_unmarked(&mut self) -> Gone {
+    ///
+    /// Not `certain`, it is only if what is asked next is answered: then the refusal was the answer to its question.
+    async fn abort_unmarked(&mut self, certain: bool) -> Gone {
         let by_server = match self.mode {
             Mode::Writer => {
                 let end = self.sql.end(self.common.nonce());
-                let answer = self.ask(&end).await;
-                matches!(answer, Err(Failure::Refused(Step::End, error)) if error::is_rollback_only(&error))
+                match self.ask(&end).await {
+                    Err(Failure::Broken(_) | Failure::Misunderstood) if !certain => return self.unclear(),
+                    Err(Failure::Refused(Step::End, error)) => error::is_rollback_only(&error),
+                    _ => false,
+                }
             }
             Mode::ReadOnly => self.notes().is_some_and(|notes| notes.rolled_back),
         };
@@ -122,6 +134,20 @@ impl XaBranch {
         self.state = State::Left;
         self.work = None;
         if suspect { Gone::Lost } else { Gone::Closed }
+    }
+
+    /// Closes the session of a branch that may have done what it was asked for.
+    fn unclear(&mut self) -> Gone {
+        let suspect = self.is_suspect();
+        self.leave();
+        if suspect { Gone::Lost } else { Gone::Unclear }
+    }
+
+    fn is_broken(&mut self) -> bool {
+        match &mut self.work {
+            Some(Work { lease: Some(lease), .. }) => lease.wire().is_broken(),
+            _ => true,
+        }
     }
 
     fn notes(&self) -> Option<&Notes> {
@@ -154,18 +180,20 @@ impl XaBranch {
     /// What a failed question leaves, and the error to tell of it.
     pub(super) async fn give_up(&mut self, doing: &str, failure: Failure) -> (Gone, Error) {
         let gone = match &failure {
-            Failure::Refused(Step::Marker, _) => self.abort_unmarked().await,
+            // It never began: nothing is asked for by a name that may be another's.
+            Failure::Refused(Step::Start | Step::Setting, _) | Failure::Doubted(Step::Start | Step::Setting, _) => {
+                self.closed()
+            }
+            Failure::Refused(Step::Marker, _) => self.abort_unmarked(true).await,
+            Failure::Doubted(Step::Marker, _) => self.abort_unmarked(false).await,
             Failure::Refused(Step::Last, refusal) => {
                 let refusal = refusal.clone();
                 self.abort_asked(&refusal).await
             }
             // The witness's key is taken: a fence. Or the server had given the transaction up already.
-            Failure::Refused(..) => self.abort_refused().await,
-            Failure::Broken(_) | Failure::Misunderstood => {
-                let suspect = self.is_suspect();
-                self.leave();
-                if suspect { Gone::Lost } else { Gone::Unclear }
-            }
+            Failure::Refused(..) => self.abort_refused(true).await,
+            Failure::Doubted(..) => self.abort_refused(false).await,
+            Failure::Broken(_) | Failure::Misunderstood => self.unclear(),
         };
         let cause = match gone {
             Gone::Lost => self.error(ErrorKind::Statement, LOST).because(failure.into_error()),
@@ -174,12 +202,12 @@ impl XaBranch {
         (gone, cause)
     }
 
-    /// Rolls back after the marker was proven, and used up.
-    async fn abort_refused(&mut self) -> Gone {
+    /// Rolls back after the marker was proven, and used up. `certain` as above.
+    async fn abort_refused(&mut self, certain: bool) -> Gone {
         if self.mode == Mode::Writer {
             let end = self.sql.end(self.common.nonce());
             if let Err(Failure::Broken(_) | Failure::Misunderstood) = self.ask(&end).await {
-                return self.closed();
+                return if certain { self.closed() } else { self.unclear() };
             }
         }
         self.abort_ended().await
@@ -189,7 +217,11 @@ impl XaBranch {
 /// The witness's key is taken when recovery has given the branch up.
 fn doing_unless_fenced<'a>(doing: &'a str, failure: &Failure) -> &'a str {
     match failure {
-        Failure::Refused(Step::Witness, error) if error.code == DUPLICATE_KEY => "recovery has fenced the branch off",
+        Failure::Refused(Step::Witness, error) | Failure::Doubted(Step::Witness, error)
+            if error.code == DUPLICATE_KEY =>
+        {
+            "recovery has fenced the branch off"
+        }
         _ => doing,
     }
 }

@@ -12,13 +12,13 @@ use super::sql::Sql;
 use super::{Mysql, is_lock_timeout, sighted};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::BranchId;
-use crate::participant::witness::evidence;
+use crate::participant::witness::{Key, evidence};
 use crate::participant::{Answer, Evidence, Hear, Sighted};
 use crate::protocol::{Finish, Resolution};
 use crate::torture::{self, Safeguard};
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, QueryResult, Row, TextProtocol};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// So many branches are finished by one text: enough to hide the network, few enough for one time limit.
@@ -89,24 +89,29 @@ impl Mysql {
         if let Err(cause) = self.control.within(&doing, work).await {
             return Answer::because(Finish::Unknown, cause);
         }
-        let Some(proof) = self.proof(branch, resolution) else { return Answer::good(Finish::Done) };
+        if !self.wants_proof() {
+            return Answer::good(Finish::Done);
+        }
         let work = async {
             let mut held = self.control.take().await?;
-            let answer = held.conn().query(proof).await;
+            let answer = held.conn().query(self.proof(branch, resolution)).await;
             held.keep(&answer);
             Ok(self.proven(branch, resolution, answer))
         };
         self.control.within(&doing, work).await.unwrap_or_else(|cause| Answer::because(Finish::Unknown, cause))
     }
 
-    /// The query whose answer proves that a branch was finished, where the server's OK does not.
-    fn proof(&self, branch: &BranchId, resolution: Resolution) -> Option<String> {
-        let query = match resolution {
+    /// Whether the server's OK proves nothing.
+    fn wants_proof(&self) -> bool {
+        self.is_mariadb() && self.sql.witness_on && torture::is_on(Safeguard::Proof)
+    }
+
+    /// The query whose answer proves that a branch was finished.
+    fn proof(&self, branch: &BranchId, resolution: Resolution) -> String {
+        match resolution {
             Resolution::Commit => self.sql.evidence(branch),
             Resolution::RollBack => self.sql.try_lock(branch),
-        };
-        let is_wanted = self.is_mariadb() && self.sql.witness_on && torture::is_on(Safeguard::Proof);
-        is_wanted.then_some(query)
+        }
     }
 
     fn proven(
@@ -208,31 +213,93 @@ impl Mysql {
         told: &AtomicUsize,
         hear: Hear<'_>,
     ) -> Result<Came, MyError> {
-        let steps = window.iter().flat_map(|(branch, resolution)| {
-            [Some(statement(branch, *resolution)), self.proof(branch, *resolution)].into_iter().flatten()
-        });
+        let steps = window.iter().map(|(branch, resolution)| statement(branch, *resolution));
         let text = steps.collect::<Vec<_>>().join("; ");
         sent.store(window.len(), Ordering::Relaxed);
         let mut answers = match conn.query_iter(text).await {
             Err(error) if is_refusal(&error) => return Ok(Came::Alone),
             answers => answers?,
         };
-        for (branch, resolution) in window {
-            if next::<Row>(&mut answers).await?.is_err() {
-                return Ok(Came::Alone);
-            }
-            let (mut answer, mut goes_on) = (Answer::good(Finish::Done), true);
-            if self.proof(branch, *resolution).is_some() {
-                let proof = next::<String>(&mut answers).await?;
-                goes_on = proof.is_ok();
-                answer = self.proven(branch, *resolution, proof);
-            }
-            hear(told.fetch_add(1, Ordering::Relaxed), answer);
-            if !goes_on {
-                break;
+        let mut done = 0;
+        while done < window.len() && next::<Row>(&mut answers).await?.is_ok() {
+            done += 1;
+        }
+        drop(answers);
+        let hear = |answer| hear(told.fetch_add(1, Ordering::Relaxed), answer);
+        if self.wants_proof() {
+            self.prove(conn, &window[..done], &hear).await?;
+        } else {
+            (0..done).for_each(|_| hear(Answer::good(Finish::Done)));
+        }
+        Ok(if done < window.len() { Came::Alone } else { Came::Through })
+    }
+
+    /// What the answers of a window are worth: one question for all that were committed, one text for all that were rolled
+    /// back. What that leaves open, since somebody holds one of the places, is asked for one by one.
+    async fn prove(
+        &self,
+        conn: &mut Conn,
+        done: &[(BranchId, Resolution)],
+        hear: &(dyn Fn(Answer<Finish>) + Sync),
+    ) -> Result<(), MyError> {
+        let committed = done.iter().filter(|(_, resolution)| *resolution == Resolution::Commit);
+        let committed: Vec<Key> = committed.map(|(branch, _)| branch.into()).collect();
+        let kinds = match committed.is_empty() {
+            true => Ok(BTreeMap::new()),
+            false => refused(conn.query(self.sql.kinds(&committed)).await)?.map(by_key),
+        };
+        let mut free = self.free(conn, done).await?;
+        for (branch, resolution) in done {
+            let kind = |kinds: &BTreeMap<Key, String>| kinds.get(&branch.into()).cloned().into_iter().collect();
+            let known: Option<Vec<String>> = match resolution {
+                Resolution::Commit => kinds.as_ref().ok().map(kind),
+                Resolution::RollBack => free.next(),
+            };
+            let answer = match known {
+                Some(known) => Ok(known),
+                None => refused(conn.query(self.proof(branch, *resolution)).await)?,
+            };
+            hear(self.proven(branch, *resolution, answer));
+        }
+        Ok(())
+    }
+
+    /// What is in the places of those that were rolled back, as far as nobody holds them: not one locking read for all of
+    /// them, which would meet the locks of others between them.
+    async fn free(
+        &self,
+        conn: &mut Conn,
+        done: &[(BranchId, Resolution)],
+    ) -> Result<std::vec::IntoIter<Vec<String>>, MyError> {
+        let rolled_back = done.iter().filter(|(_, resolution)| *resolution == Resolution::RollBack);
+        let locks: Vec<String> = rolled_back.map(|(branch, _)| self.sql.try_lock(branch)).collect();
+        let mut free = Vec::new();
+        if !locks.is_empty() {
+            // The server stops at the first that is held.
+            let Ok(mut answers) = refused(conn.query_iter(locks.join("; ")).await)? else {
+                return Ok(free.into_iter());
+            };
+            while free.len() < locks.len()
+                && let Ok(rows) = next::<String>(&mut answers).await?
+            {
+                free.push(rows);
             }
         }
-        Ok(Came::Through)
+        Ok(free.into_iter())
+    }
+}
+
+/// The witnesses' kinds, as [`Sql::kinds`] lists them.
+fn by_key(rows: Vec<(i64, i64, i32, String)>) -> BTreeMap<Key, String> {
+    let row = |(incarnation, sequence, branch, kind)| (Key { incarnation, sequence, branch }, kind);
+    rows.into_iter().map(row).collect()
+}
+
+/// Tells the server's refusal, which is an answer, from everything that ends the session.
+fn refused<T>(answer: Result<T, MyError>) -> Result<Result<T, MyError>, MyError> {
+    match answer {
+        Err(error) if !is_refusal(&error) => Err(error),
+        answer => Ok(answer),
     }
 }
 

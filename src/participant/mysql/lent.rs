@@ -4,13 +4,15 @@
 //! no more use then.
 
 use super::error::MyError;
-use super::notes::{Call, Notes};
-use super::session::{Lease, Place};
+use super::notes::Call;
+use super::session::Place;
+use super::wire::{Answers, Failure};
+use super::work::{Entered, Work};
 use crate::error::{Error, ErrorKind};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use mysql_async::prelude::{AsQuery, FromRow, Queryable, StatementLike};
-use mysql_async::{BinaryProtocol, Conn, Params, QueryResult, ResultSetStream, Statement, TextProtocol};
+use mysql_async::{BinaryProtocol, Params, QueryResult, ResultSetStream, Row, Statement, TextProtocol, from_row};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,19 +30,19 @@ pub struct Lent {
     abandoned: watch::Sender<bool>,
 }
 
-/// A session at work.
-pub(super) struct Work {
-    /// `None` once it was closed.
-    pub(super) lease: Option<Lease>,
-    pub(super) notes: Notes,
-}
-
 impl Lent {
-    pub(super) fn new(lease: Lease) -> Arc<Self> {
-        let place = lease.place();
-        let desk = Arc::new(Mutex::new(Some(Work { lease: Some(lease), notes: Notes::default() })));
+    pub(super) fn new(work: Work, place: Arc<Place>) -> Arc<Self> {
+        let desk = Arc::new(Mutex::new(Some(work)));
         let (taken, ended) = (AtomicBool::new(false), AtomicBool::new(false));
         Arc::new(Self { desk, place, taken, ended, abandoned: watch::Sender::new(false) })
+    }
+
+    /// Begins the branch, before anybody else has a way to its session.
+    pub(super) async fn begin(&self) -> Result<(), Failure> {
+        match &mut *self.desk.lock().await {
+            Some(work) => work.begin().await,
+            None => Ok(()),
+        }
     }
 
     /// Takes the session away from the application, waiting until it is let go of.
@@ -107,22 +109,22 @@ impl MysqlBranch<'_> {
         }
     }
 
-    /// The connection, for one call.
-    async fn enter(&mut self, call: &Call) -> Result<(&mut Conn, &mut Notes), MyError> {
+    /// The session, for one call.
+    async fn enter(&mut self, call: &Call) -> Result<Entered<'_>, MyError> {
         let closed = || unusable(ErrorKind::Closed, "the branch has ended");
         self.close_if_abandoned();
         if self.lent.ended.load(Ordering::SeqCst) {
             return Err(closed());
         }
-        let Work { lease, notes } = self.desk.as_mut().ok_or_else(closed)?;
-        let wire = lease.as_mut().ok_or_else(closed)?.wire();
-        if notes.is_torn() || wire.is_broken() {
+        let work = self.desk.as_mut().ok_or_else(closed)?;
+        let wire = work.lease.as_mut().ok_or_else(closed)?.wire();
+        if work.notes.is_torn() || wire.is_broken() {
             let torn = "a call was dropped half way or the connection was lost: the branch can only be rolled back";
             return Err(unusable(ErrorKind::Statement, torn));
         }
-        notes.look_for_unseen(wire.conn()).await?;
-        notes.enter(call);
-        Ok((wire.conn(), notes))
+        work.notes.look_for_unseen(wire.conn()).await?;
+        work.notes.enter(call);
+        work.enter(call).await
     }
 }
 
@@ -139,15 +141,15 @@ fn unusable(kind: ErrorKind, message: &str) -> MyError {
 /// What the driver's trait returns.
 type Answer<'a, T> = BoxFuture<'a, Result<T, MyError>>;
 
-/// Runs one whole call of the driver, as long as the branch is there: at its deadline the network may have swallowed the
-/// answer, and the end of the session with it.
+/// Runs one whole call, as long as the branch is there: at its deadline the network may have swallowed the answer, and the
+/// end of the session with it.
 macro_rules! watched {
-    ($self:ident, $call:expr, |$conn:ident| $run:expr) => {{
+    ($self:ident, $call:expr, |$way:ident, $notes:ident| $run:expr) => {{
         let (call, lent) = ($call, $self.lent.clone());
         let whole = async move {
-            let ($conn, notes) = $self.enter(&call).await?;
-            let answer = $run.await;
-            notes.leave(call, answer)
+            let Entered { way: $way, notes: $notes } = $self.enter(&call).await?;
+            let answer = $run;
+            $notes.leave(&call, answer)
         };
         async move {
             tokio::select! {
@@ -160,48 +162,64 @@ macro_rules! watched {
     }};
 }
 
-/// The same for a call whose answer the application goes on reading.
-macro_rules! watched_open {
-    ($self:ident, $call:expr, |$conn:ident| $run:expr) => {{
-        let (call, lent) = ($call, $self.lent.clone());
-        let whole = async move {
-            let ($conn, notes) = $self.enter(&call).await?;
-            notes.leaves_rest();
-            let answer = $run.await;
-            notes.leave(call, answer)
-        };
-        async move {
-            tokio::select! {
-                biased;
-                answer = whole => answer,
-                () = lent.is_gone() => Err(unusable(ErrorKind::Closed, "the branch has ended")),
-            }
-        }
-        .boxed()
+/// A call by the text protocol, in which the branch may begin: what is done with the answer is what the driver does with it.
+macro_rules! text {
+    ($self:ident, $query:expr, |$answers:ident| $run:expr) => {{
+        let query = $query;
+        watched!($self, Call::text(&query), |way, notes| match way.query(query).await {
+            Ok($answers) => $run,
+            Err(error) => Err(error),
+        })
     }};
+}
+
+/// A call of the driver by the binary protocol, or one without a text.
+macro_rules! call {
+    ($self:ident, $call:expr, |$conn:ident| $run:expr) => {
+        watched!($self, $call, |way, notes| {
+            let $conn = way.conn;
+            $run.await
+        })
+    };
+}
+
+/// The first row of the first result set, as the driver finds it.
+async fn first<T: FromRow>(answers: Answers<'_>) -> Result<Option<T>, MyError> {
+    let first = answers.reduce_and_drop(None, |first: Option<Row>, row: Row| first.or(Some(row)));
+    Ok(first.await?.map(from_row))
+}
+
+/// The rows of the first result set, as they come.
+async fn stream<'a, T: Unpin + FromRow + Send + 'static>(
+    answers: Answers<'a>,
+) -> Result<ResultSetStream<'a, 'a, 'static, T, TextProtocol>, MyError> {
+    answers.stream_and_drop().await?.ok_or_else(|| MyError::Other("the server answered no result set".into()))
 }
 
 impl Queryable for MysqlBranch<'_> {
     fn ping(&mut self) -> Answer<'_, ()> {
-        watched!(self, Call::plain(), |conn| conn.ping())
+        call!(self, Call::plain(), |conn| conn.ping())
     }
 
     fn query_iter<'a, Q>(&'a mut self, query: Q) -> Answer<'a, QueryResult<'a, 'static, TextProtocol>>
     where
         Q: AsQuery + 'a,
     {
-        watched_open!(self, Call::text(&query), |conn| conn.query_iter(query))
+        watched!(self, Call::text(&query), |way, notes| {
+            notes.leaves_rest();
+            way.query(query).await
+        })
     }
 
     fn prep<'a, Q>(&'a mut self, query: Q) -> Answer<'a, Statement>
     where
         Q: AsQuery + 'a,
     {
-        watched!(self, Call::plain(), |conn| conn.prep(query))
+        call!(self, Call::plain(), |conn| conn.prep(query))
     }
 
     fn close(&mut self, stmt: Statement) -> Answer<'_, ()> {
-        watched!(self, Call::plain(), |conn| conn.close(stmt))
+        call!(self, Call::plain(), |conn| conn.close(stmt))
     }
 
     fn exec_iter<'a: 's, 's, Q, P>(
@@ -214,7 +232,10 @@ impl Queryable for MysqlBranch<'_> {
         P: Into<Params>,
     {
         let params = params.into();
-        watched_open!(self, Call::unseen(), |conn| conn.exec_iter(stmt, params))
+        watched!(self, Call::unseen(), |way, notes| {
+            notes.leaves_rest();
+            way.conn.exec_iter(stmt, params).await
+        })
     }
 
     fn query<'a, T, Q>(&'a mut self, query: Q) -> Answer<'a, Vec<T>>
@@ -222,7 +243,7 @@ impl Queryable for MysqlBranch<'_> {
         Q: AsQuery + 'a,
         T: FromRow + Send + 'static,
     {
-        watched!(self, Call::text(&query), |conn| conn.query(query))
+        text!(self, query, |answers| answers.collect_and_drop().await)
     }
 
     fn query_first<'a, T, Q>(&'a mut self, query: Q) -> Answer<'a, Option<T>>
@@ -230,34 +251,34 @@ impl Queryable for MysqlBranch<'_> {
         Q: AsQuery + 'a,
         T: FromRow + Send + 'static,
     {
-        watched!(self, Call::text(&query), |conn| conn.query_first(query))
+        text!(self, query, |answers| first(answers).await)
     }
 
-    fn query_map<'a, T, F, Q, U>(&'a mut self, query: Q, f: F) -> Answer<'a, Vec<U>>
+    fn query_map<'a, T, F, Q, U>(&'a mut self, query: Q, mut f: F) -> Answer<'a, Vec<U>>
     where
         Q: AsQuery + 'a,
         T: FromRow + Send + 'static,
         F: FnMut(T) -> U + Send + 'a,
         U: Send,
     {
-        watched!(self, Call::text(&query), |conn| conn.query_map(query, f))
+        text!(self, query, |answers| answers.map_and_drop(|row| f(from_row(row))).await)
     }
 
-    fn query_fold<'a, T, F, Q, U>(&'a mut self, query: Q, init: U, f: F) -> Answer<'a, U>
+    fn query_fold<'a, T, F, Q, U>(&'a mut self, query: Q, init: U, mut f: F) -> Answer<'a, U>
     where
         Q: AsQuery + 'a,
         T: FromRow + Send + 'static,
         F: FnMut(U, T) -> U + Send + 'a,
         U: Send + 'a,
     {
-        watched!(self, Call::text(&query), |conn| conn.query_fold(query, init, f))
+        text!(self, query, |answers| answers.reduce_and_drop(init, &mut f).await)
     }
 
     fn query_drop<'a, Q>(&'a mut self, query: Q) -> Answer<'a, ()>
     where
         Q: AsQuery + 'a,
     {
-        watched!(self, Call::text(&query), |conn| conn.query_drop(query))
+        text!(self, query, |answers| answers.drop_result().await)
     }
 
     fn exec_batch<'a: 'b, 'b, S, P, I>(&'a mut self, stmt: S, params_iter: I) -> Answer<'b, ()>
@@ -267,7 +288,7 @@ impl Queryable for MysqlBranch<'_> {
         I::IntoIter: Send,
         P: Into<Params> + Send,
     {
-        watched!(self, Call::unseen(), |conn| conn.exec_batch(stmt, params_iter))
+        call!(self, Call::unseen(), |conn| conn.exec_batch(stmt, params_iter))
     }
 
     fn exec<'a: 'b, 'b, T, S, P>(&'a mut self, stmt: S, params: P) -> Answer<'b, Vec<T>>
@@ -276,7 +297,7 @@ impl Queryable for MysqlBranch<'_> {
         P: Into<Params> + Send + 'b,
         T: FromRow + Send + 'static,
     {
-        watched!(self, Call::unseen(), |conn| conn.exec(stmt, params))
+        call!(self, Call::unseen(), |conn| conn.exec(stmt, params))
     }
 
     fn exec_first<'a: 'b, 'b, T, S, P>(&'a mut self, stmt: S, params: P) -> Answer<'b, Option<T>>
@@ -285,7 +306,7 @@ impl Queryable for MysqlBranch<'_> {
         P: Into<Params> + Send + 'b,
         T: FromRow + Send + 'static,
     {
-        watched!(self, Call::unseen(), |conn| conn.exec_first(stmt, params))
+        call!(self, Call::unseen(), |conn| conn.exec_first(stmt, params))
     }
 
     fn exec_map<'a: 'b, 'b, T, S, P, U, F>(&'a mut self, stmt: S, params: P, f: F) -> Answer<'b, Vec<U>>
@@ -296,7 +317,7 @@ impl Queryable for MysqlBranch<'_> {
         F: FnMut(T) -> U + Send + 'a,
         U: Send + 'a,
     {
-        watched!(self, Call::unseen(), |conn| conn.exec_map(stmt, params, f))
+        call!(self, Call::unseen(), |conn| conn.exec_map(stmt, params, f))
     }
 
     fn exec_fold<'a: 'b, 'b, T, S, P, U, F>(&'a mut self, stmt: S, params: P, init: U, f: F) -> Answer<'b, U>
@@ -307,7 +328,7 @@ impl Queryable for MysqlBranch<'_> {
         F: FnMut(U, T) -> U + Send + 'a,
         U: Send + 'a,
     {
-        watched!(self, Call::unseen(), |conn| conn.exec_fold(stmt, params, init, f))
+        call!(self, Call::unseen(), |conn| conn.exec_fold(stmt, params, init, f))
     }
 
     fn exec_drop<'a: 'b, 'b, S, P>(&'a mut self, stmt: S, params: P) -> Answer<'b, ()>
@@ -315,7 +336,7 @@ impl Queryable for MysqlBranch<'_> {
         S: StatementLike + 'b,
         P: Into<Params> + Send + 'b,
     {
-        watched!(self, Call::unseen(), |conn| conn.exec_drop(stmt, params))
+        call!(self, Call::unseen(), |conn| conn.exec_drop(stmt, params))
     }
 
     fn query_stream<'a, T, Q>(&'a mut self, query: Q) -> Answer<'a, ResultSetStream<'a, 'a, 'static, T, TextProtocol>>
@@ -323,7 +344,13 @@ impl Queryable for MysqlBranch<'_> {
         T: Unpin + FromRow + Send + 'static,
         Q: AsQuery + 'a,
     {
-        watched_open!(self, Call::text(&query), |conn| conn.query_stream(query))
+        watched!(self, Call::text(&query), |way, notes| {
+            notes.leaves_rest();
+            match way.query(query).await {
+                Ok(answers) => stream(answers).await,
+                Err(error) => Err(error),
+            }
+        })
     }
 
     fn exec_stream<'a: 's, 's, T, Q, P>(
@@ -336,6 +363,9 @@ impl Queryable for MysqlBranch<'_> {
         Q: StatementLike + 's,
         P: Into<Params> + Send + 's,
     {
-        watched_open!(self, Call::unseen(), |conn| conn.exec_stream(stmt, params))
+        watched!(self, Call::unseen(), |way, notes| {
+            notes.leaves_rest();
+            way.conn.exec_stream(stmt, params).await
+        })
     }
 }

@@ -6,9 +6,9 @@
 //!    the session breaks the branch: later answers of *OK* are a lie. So a branch is finished on its own session or
 //!    that session is closed, and an answer from outside counts only together with the visible witness.
 //! 2. A failed statement does not doom an XA transaction. Here it does (`lent.rs`), as on PostgreSQL.
-//! 3. Nothing keeps an application from ending an XA transaction and starting another of the same id. So each begins
-//!    with a **marker**, a savepoint of a random name, which ends with its transaction; whether it is still there is
-//!    asked in the same round trip as what it guards.
+//! 3. Nothing keeps an application from ending an XA transaction and starting another of the same id. So each in which
+//!    more was sent than texts that read or write rows has a **marker**, a savepoint of a random name, which ends with its
+//!    transaction; whether it is still there is asked in the same round trip as what it guards.
 //! 4. After a deadlock XA END fails and XA ROLLBACK works: a rollback goes on whatever XA END says.
 //! 5. *Unknown XID* (1397) is the answer for a branch that was committed, rolled back, never there, or, on MariaDB,
 //!    held by a living session. So each writing branch leaves a **witness** row, and recovery asks for that.
@@ -48,6 +48,7 @@ mod upkeep;
 mod url;
 mod waiting;
 mod wire;
+mod work;
 
 pub use self::lent::{Lent, MysqlBranch};
 
@@ -58,7 +59,7 @@ use self::error::{DUPLICATE_KEY, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, MyError, XA_DUP
 use self::session::{Connector, Lease, Product, Sessions};
 use self::settings::Expected;
 use self::setup::Setup;
-use self::sql::{Sql, Step};
+use self::sql::{BranchSql, Sql, Step};
 use self::wire::Failure;
 use super::anchor::Anchor;
 use super::lease::silence;
@@ -70,7 +71,7 @@ use super::{
 };
 use super::{pool, witness};
 use crate::config::{ParticipantConfig, PoolConfig, RecoveryConfig, TransactionConfig};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::id::{BranchId, Incarnation, Lineage, ParticipantName, SessionName, TransactionId, hex};
 use crate::protocol::{Finish, Resolution};
 use mysql_async::Row;
@@ -173,24 +174,21 @@ impl Mysql {
     async fn do_begin(&self, transaction: TransactionId, options: BeginOptions) -> Result<Box<dyn Branch>> {
         let ours = self.registered.of(self.name(), transaction.incarnation)?;
         loop {
-            let mut lease = Lease::new(pool::take(self.name(), &ours.pool, options.lock_timeout).await?);
+            let lease = Lease::new(pool::take(self.name(), &ours.pool, options.lock_timeout).await?);
             let id = transaction.branch(ours.participant, lease.slot());
-            let sql = self.sql.branch(&id, options.mode, witness::random()?);
-            let anew = lease.anew();
-            match lease.ask(&sql.begin(&self.sql, &options, anew)).await {
-                Ok(()) => return Ok(Box::new(XaBranch::new(self.common.clone(), id, options.mode, sql, lease))),
-                Err(Failure::Refused(Step::Start, error)) if error.code == XA_DUPLICATE => {
-                    // Never adopted (D48): it is the work of somebody else.
-                    let message = format!("a branch {id} is there already, and it is not this program's work");
-                    let error = MyError::Server(error);
-                    return Err(Error::new(ErrorKind::Refused, message).at(self.name()).because(error));
-                }
-                // It died in the pool, before any work: each such session is closed, and a fresh one decides.
-                Err(failure) if lease.is_used() => {
-                    tracing::debug!(participant = %self.name(), ?failure, "idle session lost");
-                }
-                Err(failure) => return Err(explain(self.name(), "cannot begin a branch", failure.into_error())),
+            let sql = Arc::new(BranchSql::new(self.sql.clone(), &id, options, witness::random()?));
+            let (is_warm, is_used) = (lease.is_warm(), lease.is_used());
+            let branch = XaBranch::new(self.common.clone(), id, options.mode, sql, lease);
+            if is_warm {
+                return Ok(Box::new(branch));
             }
+            let Err(failure) = branch.begin().await else { return Ok(Box::new(branch)) };
+            let is_duplicate = matches!(&failure, Failure::Refused(Step::Start, error) if error.code == XA_DUPLICATE);
+            if !is_used || is_duplicate {
+                return Err(work::not_begun(self.name(), &id, is_used, failure));
+            }
+            // It died in the pool, before any work: each such session is closed, and a fresh one decides.
+            tracing::debug!(participant = %self.name(), ?failure, "idle session lost");
         }
     }
 

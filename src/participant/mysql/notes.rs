@@ -79,21 +79,21 @@ impl Notes {
         }
     }
 
-    fn succeeded(&mut self, action: Action) {
+    fn succeeded(&mut self, action: &Action) {
         match action {
             Action::Set(name) => {
-                self.savepoints.retain(|known| *known != name);
+                self.savepoints.retain(|known| known != name);
                 if self.failed.is_none() {
-                    self.savepoints.push(name);
+                    self.savepoints.push(name.clone());
                 }
             }
-            Action::Release(name) => self.forget_from(&name, 0),
+            Action::Release(name) => self.forget_from(name, 0),
             Action::RollBackTo(name) => {
-                let known = self.savepoints.contains(&name);
+                let known = self.savepoints.contains(name);
                 if known && self.failed.as_ref().is_some_and(|failed| !failed.is_final) {
                     self.failed = None;
                 }
-                self.forget_from(&name, 1);
+                self.forget_from(name, 1);
             }
             Action::Plain | Action::Unseen | Action::Opaque => {}
         }
@@ -123,10 +123,10 @@ impl Notes {
     }
 
     /// A call has come back.
-    pub(super) fn leave<T>(&mut self, call: Call, answer: Result<T, MyError>) -> Result<T, MyError> {
+    pub(super) fn leave<T>(&mut self, call: &Call, answer: Result<T, MyError>) -> Result<T, MyError> {
         self.busy = false;
         match &answer {
-            Ok(_) => self.succeeded(call.action),
+            Ok(_) => self.succeeded(&call.action),
             Err(error) => {
                 self.failed(error);
                 // Of several statements some may have been done.
@@ -163,7 +163,12 @@ pub(super) struct Call {
     leaves: Leaves,
     /// It is one statement for certain.
     is_single: bool,
+    /// A begin may go in front of its text.
+    rides: bool,
 }
+
+/// A longer text has a begin of its own in front: it would have to be copied, or be as long as the server takes.
+const MOST: usize = 65_536;
 
 impl Call {
     pub(super) fn text(query: &impl AsQuery) -> Self {
@@ -171,16 +176,29 @@ impl Call {
         let is_single = !text.contains(&b';');
         let action = Action::read(&text);
         let leaves = if action == Action::Opaque { Leaves::Something } else { Leaves::of_rows(&text) };
-        Self { action, may_end: may_end_transaction(&text), leaves, is_single }
+        let rides = action == Action::Plain && text.len() <= MOST;
+        let may_end = action == Action::Opaque && may_end_transaction(&text);
+        Self { action, may_end, leaves, is_single, rides }
     }
 
     pub(super) fn plain() -> Self {
-        Self { action: Action::Plain, may_end: false, leaves: Leaves::Nothing, is_single: true }
+        Self { action: Action::Plain, may_end: false, leaves: Leaves::Nothing, is_single: true, rides: false }
     }
 
     /// A call by the binary protocol, whose texts the driver keeps to itself.
     pub(super) fn unseen() -> Self {
-        Self { action: Action::Unseen, may_end: false, leaves: Leaves::Unseen, is_single: true }
+        Self { action: Action::Unseen, may_end: false, leaves: Leaves::Unseen, is_single: true, rides: false }
+    }
+
+    /// Whether a begin may go in front of its text: one statement, which does no more than read or write rows. No function
+    /// or trigger that it calls can end a transaction: neither server lets one be made that could (1422).
+    pub(super) fn rides(&self) -> bool {
+        self.rides
+    }
+
+    /// Whether it may do more than read or write rows.
+    pub(super) fn does_more(&self) -> bool {
+        self.action != Action::Plain
     }
 }
 
@@ -199,7 +217,7 @@ mod tests {
         notes.enter(&call);
         let refusal = |code| ServerError { code, message: "no".into(), state: "HY000".into() };
         let answer = code.map_or(Ok(()), |code| Err(MyError::Server(refusal(code))));
-        notes.leave(call, answer).ok();
+        notes.leave(&call, answer).ok();
     }
 
     fn failure(calls: &[(&str, Option<u16>)]) -> Option<Error> {
@@ -244,6 +262,31 @@ mod tests {
         let mut notes = Notes::default();
         run(&mut notes, "XA END 'x'", Some(1053));
         assert!(notes.is_suspect(), "the session ended in it");
+    }
+
+    #[test]
+    fn a_begin_rides_with_rows_alone() {
+        for text in ["SELECT 1", " insert INTO t VALUES ('--', \"#\");", "WITH a AS (SELECT 1) SELECT * FROM a -- b"] {
+            assert!(Call::text(&text).rides(), "{text}");
+        }
+        let long = format!("INSERT INTO t VALUES ('{}')", "x".repeat(MOST));
+        for text in [
+            "",
+            ";",
+            "SELECT 1; SELECT 2",
+            "/* SELECT */ SELECT 1",
+            "SELECT 1 /*",
+            "# SELECT",
+            "-- SELECT",
+            "DELIMITER //",
+            "SET autocommit = 0",
+            "SAVEPOINT a",
+            "CALL p()",
+            long.as_str(),
+        ] {
+            assert!(!Call::text(&text).rides(), "{text}");
+        }
+        assert!(!Call::plain().rides() && !Call::unseen().rides());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::error::{MyError, explain};
 use super::leftovers::{Cleaning, Fresh, Leaves};
 use super::sql::{Question, Sql};
 use super::wire::{Failure, Wire, ask};
+use super::work::MOMENT;
 use super::{ssl, url};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Lineage, ParticipantName, SessionName};
@@ -24,7 +25,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Which of the two products a server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,6 +138,7 @@ pub(super) struct Session {
     fresh: Fresh,
     /// Its last user may have left what statements can undo.
     is_worn: bool,
+    set: Set,
     slot: Slot,
     used: bool,
 }
@@ -222,7 +224,8 @@ impl Manager for Sessions {
 
     async fn create(&self) -> Result<Session> {
         let (wire, (slot, fresh)) = self.connector.connect(Naming(self)).await?;
-        Ok(Session { wire: Some(wire), cleaning: None, fresh, is_worn: false, slot, used: false })
+        let set = Set { since: Instant::now(), lock_seconds: None };
+        Ok(Session { wire: Some(wire), cleaning: None, fresh, is_worn: false, set, slot, used: false })
     }
 
     async fn recycle(&self, session: &mut Session, _: &Metrics) -> RecycleResult<Error> {
@@ -264,13 +267,24 @@ pub(super) struct Lease {
     is_used: bool,
     /// What its next question begins with.
     anew: Option<Question>,
+    set: Set,
+}
+
+/// What is known of a session.
+#[derive(Debug, Clone, Copy)]
+struct Set {
+    /// When it was given back last, or made.
+    since: Instant,
+    /// How long its statements wait for a lock, where nobody has changed that, or its database, since.
+    lock_seconds: Option<u64>,
 }
 
 impl Lease {
     pub(super) fn new(mut session: Object<Sessions>) -> Self {
         let anew = std::mem::take(&mut session.is_worn).then(|| session.fresh.question());
         let (wire, slot, is_used) = (session.wire.take(), session.slot.number, session.used);
-        Self { place: Arc::new(Place(Mutex::new(Some(session)))), wire, slot, is_used, anew }
+        let set = session.set;
+        Self { place: Arc::new(Place(Mutex::new(Some(session)))), wire, slot, is_used, anew, set }
     }
 
     pub(super) fn place(&self) -> Arc<Place> {
@@ -302,10 +316,27 @@ impl Lease {
         self.anew.take()
     }
 
+    /// Whether it was used a moment ago, and is alive then.
+    pub(super) fn is_warm(&self) -> bool {
+        self.set.since.elapsed() <= MOMENT
+    }
+
+    /// Whether it has its database, and this time limit for locks.
+    pub(super) fn is_set(&self, lock_seconds: u64) -> bool {
+        self.set.lock_seconds == Some(lock_seconds)
+    }
+
+    /// Sees to it that this is remembered of it.
+    pub(super) fn set(&mut self, lock_seconds: u64) {
+        self.set.lock_seconds = Some(lock_seconds);
+    }
+
     /// Gives the session back: the end of its branch was answered positively.
     pub(super) fn release(mut self, leaves: Leaves) {
         let (Some(wire), Some(mut session)) = (self.wire.take(), self.place.take()) else { return };
-        session.is_worn = leaves == Leaves::Unseen;
+        session.is_worn = leaves == Leaves::Unseen || self.anew.is_some();
+        let lock_seconds = self.set.lock_seconds.filter(|_| leaves == Leaves::Nothing);
+        session.set = Set { since: Instant::now(), lock_seconds };
         if leaves != Leaves::Something {
             session.wire = Some(wire);
         } else if let Some(pool) = Object::pool(&session) {

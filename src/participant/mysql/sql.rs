@@ -6,186 +6,20 @@
 //! Identifiers are hexadecimal literals, nonces and markers hexadecimal digits: nothing needs quoting, whatever the
 //! application did to `sql_mode`. Tables are qualified and backquoted, whatever it did by `USE`.
 
+mod branch;
+mod question;
 mod session;
 mod upkeep;
 
-use self::session::settings;
+pub(super) use self::branch::{BranchSql, Open};
+pub(super) use self::question::{Question, Shows, Step};
 use crate::id::{BranchId, Incarnation, Lineage, SessionName};
+use crate::participant::Registration;
 use crate::participant::witness::{Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, PAGE};
-use crate::participant::{BeginOptions, Isolation, Registration};
-use crate::protocol::Mode;
 use crate::torture::{self, Safeguard};
 use std::time::Duration;
 
 const DIALECT: Dialect = Dialect::MySql;
-
-/// What a statement of a question is for: which one failed decides what its failure proves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Shows that the answer is one to this question. The first, where there is one.
-    Nonce,
-    /// Sets up the session for its next branch.
-    Setting,
-    /// Begins the branch.
-    Start,
-    /// Sets the marker, or proves that it is still there.
-    Marker,
-    /// Inserts the witness.
-    Witness,
-    /// `XA END`
-    End,
-    /// The step that all others are there for, always the last.
-    Last,
-}
-
-/// Statements that go in one round trip and have to be answered one by one.
-///
-/// A **nonce** goes in front wherever something unread may be on the wire: after the application's calls, and after a
-/// question without a clear answer. Where the question before was ours and was answered whole, there is nothing to
-/// mistake for an answer, and the nonce is left out: it costs the server more than any other step in front of the last.
-pub(super) struct Question {
-    /// What the first row of the first answer must hold.
-    pub(super) nonce: Option<String>,
-    /// The statements with what they are for.
-    pub(super) steps: Vec<(Step, String)>,
-}
-
-impl Question {
-    fn new(nonce: u64) -> Self {
-        let nonce = format!("{nonce:016x}");
-        let ask = format!("SELECT '{nonce}', CONNECTION_ID()");
-        Self { nonce: Some(nonce), steps: vec![(Step::Nonce, ask)] }
-    }
-
-    /// On a session whose last question was ours and was answered whole.
-    fn in_step() -> Self {
-        Self { nonce: None, steps: Vec::new() }
-    }
-
-    pub(super) fn then(mut self, step: Step, statement: impl Into<String>) -> Self {
-        self.steps.push((step, statement.into()));
-        self
-    }
-
-    /// The statements as one text.
-    pub(super) fn text(&self) -> String {
-        let statements: Vec<&str> = self.steps.iter().map(|(_, statement)| statement.as_str()).collect();
-        statements.join("; ")
-    }
-}
-
-/// The statements of one branch.
-pub(super) struct BranchSql {
-    xid: String,
-    marker: String,
-    mode: Mode,
-    key: Key,
-    witness: Option<String>,
-}
-
-impl BranchSql {
-    /// Begins the branch on a session whose last user may have changed its database or its lock timeout; `anew` undoes
-    /// more where that is needed. Its last question was the end of that user's branch, or one that set it up.
-    ///
-    /// Right behind it goes the **marker**, a savepoint of a random name. A savepoint ends with its transaction: while
-    /// it can be released, the transaction is the very one that was begun, whatever the application sent in between.
-    pub(super) fn begin(&self, sql: &Sql, options: &BeginOptions, anew: Option<Question>) -> Question {
-        let isolation = match options.isolation {
-            Isolation::Default => None,
-            Isolation::ReadCommitted => Some("READ COMMITTED"),
-            Isolation::RepeatableRead => Some("REPEATABLE READ"),
-            Isolation::Serializable => Some("SERIALIZABLE"),
-        };
-        let start = match self.mode {
-            Mode::Writer => format!("XA START {}", self.xid),
-            Mode::ReadOnly => "START TRANSACTION READ ONLY".into(),
-        };
-        let mut question = anew
-            .unwrap_or_else(Question::in_step)
-            .then(Step::Setting, format!("USE {}", DIALECT.quote(&sql.database)))
-            .then(Step::Setting, settings(options.lock_timeout));
-        if let Some(level) = isolation {
-            question = question.then(Step::Setting, format!("SET TRANSACTION ISOLATION LEVEL {level}"));
-        }
-        question.then(Step::Start, start).then(Step::Marker, format!("SAVEPOINT {}", self.marker))
-    }
-
-    fn marked(&self, nonce: u64) -> Question {
-        let question = Question::new(nonce);
-        if !torture::is_on(Safeguard::Guard) {
-            return question;
-        }
-        question.then(Step::Marker, format!("RELEASE SAVEPOINT {}", self.marker))
-    }
-
-    fn witnessed(&self, nonce: u64, kind: &str) -> Question {
-        let mut question = self.marked(nonce);
-        if let Some(table) = &self.witness {
-            question = question.then(Step::Witness, insert_witness(table, &self.key, kind));
-        }
-        question.then(Step::End, format!("XA END {}", self.xid))
-    }
-
-    /// Phase one.
-    pub(super) fn prepare(&self, nonce: u64) -> Question {
-        self.witnessed(nonce, Kind::Decided.as_str()).then(Step::Last, format!("XA PREPARE {}", self.xid))
-    }
-
-    /// Phase one and two at once.
-    pub(super) fn one_phase(&self, nonce: u64) -> Question {
-        self.deciding(nonce, Kind::OnePhase.as_str())
-    }
-
-    /// The same, with a witness that decides for others, too: its kind is their list.
-    pub(super) fn anchor_commit(&self, nonce: u64, listing: &str) -> Question {
-        self.deciding(nonce, listing)
-    }
-
-    fn deciding(&self, nonce: u64, kind: &str) -> Question {
-        self.witnessed(nonce, kind).then(Step::Last, format!("XA COMMIT {} ONE PHASE", self.xid))
-    }
-
-    /// The checked commit of a branch declared read-only.
-    pub(super) fn end_read_only(&self, nonce: u64) -> Question {
-        self.marked(nonce).then(Step::Last, "COMMIT")
-    }
-
-    /// Phase two, on the session that has just answered phase one.
-    pub(super) fn commit(&self) -> Question {
-        Question::in_step().then(Step::Last, format!("XA COMMIT {}", self.xid))
-    }
-
-    /// Rolls back what is open, the marker having been proven.
-    pub(super) fn roll_back_open(&self, nonce: u64) -> Question {
-        let marked = self.marked(nonce);
-        match self.mode {
-            Mode::Writer => marked
-                .then(Step::End, format!("XA END {}", self.xid))
-                .then(Step::Last, format!("XA ROLLBACK {}", self.xid)),
-            Mode::ReadOnly => marked.then(Step::Last, "ROLLBACK"),
-        }
-    }
-
-    /// Rolls back what has ended its work, prepared or not.
-    pub(super) fn roll_back_ended(&self, nonce: u64) -> Question {
-        let roll_back = match self.mode {
-            Mode::Writer => format!("XA ROLLBACK {}", self.xid),
-            Mode::ReadOnly => "ROLLBACK".into(),
-        };
-        Question::new(nonce).then(Step::Last, roll_back)
-    }
-
-    /// Reads the witness as it is once nobody is at work on it; `None` without one.
-    pub(super) fn look_locking(&self) -> Option<String> {
-        let table = self.witness.as_ref()?;
-        Some(format!("{} LOCK IN SHARE MODE", look(table, &self.key)))
-    }
-
-    /// `XA END` alone: its refusal tells of a transaction that the server has rolled back by itself.
-    pub(super) fn end(&self, nonce: u64) -> Question {
-        Question::new(nonce).then(Step::End, format!("XA END {}", self.xid))
-    }
-}
 
 /// The statements of a participant.
 #[derive(Debug)]
@@ -218,16 +52,6 @@ impl Sql {
         let incarnation = DIALECT.table(&schema, INCARNATION_TABLE);
         let witness_on = witness_on && torture::is_on(Safeguard::Witness);
         Self { database, schema, witness, incarnation, witness_on }
-    }
-
-    pub(super) fn branch(&self, branch: &BranchId, mode: Mode, marker: u64) -> BranchSql {
-        BranchSql {
-            xid: branch.xid_sql(),
-            marker: format!("`handfast.{marker:016x}`"),
-            mode,
-            key: branch.into(),
-            witness: self.witness_on.then(|| self.witness.clone()),
-        }
     }
 
     /// Takes a session's name, waiting for it so many whole seconds, and shows the server: one row.
@@ -328,12 +152,17 @@ impl Sql {
     }
 
     pub(super) fn fence(&self, branch: &BranchId) -> String {
-        insert_witness(&self.witness, &branch.into(), Kind::Fence.as_str())
+        insert_witness(&self.witness, &branch.into(), Kind::Fence.as_str(), None)
     }
 
     /// Fails at once when somebody is at work on the witness.
     pub(super) fn try_lock(&self, branch: &BranchId) -> String {
         format!("{} FOR UPDATE NOWAIT", look(&self.witness, &branch.into()))
+    }
+
+    /// The witnesses of several branches, with their keys.
+    pub(super) fn kinds(&self, keys: &[Key]) -> String {
+        format!("SELECT incarnation, sequence, branch, kind FROM {} WHERE {}", self.witness, any_of(keys))
     }
 
     /// The kind of a branch's witness, or that its incarnation kept none.
@@ -349,7 +178,7 @@ impl Sql {
     /// Says that the branches of an incarnation leave no witness.
     pub(super) fn off(&self, registration: &Registration) -> String {
         let key = Key::of_incarnation(registration.incarnation, registration.participant);
-        insert_witness(&self.witness, &key, Kind::Off.as_str())
+        insert_witness(&self.witness, &key, Kind::Off.as_str(), None)
     }
 
     pub(super) fn lineage(&self) -> String {
@@ -452,14 +281,25 @@ fn list(incarnations: &[Incarnation]) -> String {
 }
 
 fn look(table: &str, key: &Key) -> String {
-    let Key { incarnation, sequence, branch } = key;
-    format!(
-        "SELECT kind FROM {table} WHERE incarnation = {incarnation} AND sequence = {sequence} AND branch = {branch}"
-    )
+    format!("SELECT kind FROM {table} WHERE {}", is_of(key))
 }
 
-pub(super) fn insert_witness(table: &str, key: &Key, kind: &str) -> String {
+fn is_of(Key { incarnation, sequence, branch }: &Key) -> String {
+    format!("incarnation = {incarnation} AND sequence = {sequence} AND branch = {branch}")
+}
+
+/// Of several keys, which are looked up one by one: MariaDB would read all rows for a list of tuples.
+fn any_of(keys: &[Key]) -> String {
+    keys.iter().map(|key| format!("({})", is_of(key))).collect::<Vec<_>>().join(" OR ")
+}
+
+/// With a nonce, the OK to it says that this is the last inserted id.
+pub(super) fn insert_witness(table: &str, key: &Key, kind: &str, nonce: Option<u64>) -> String {
     let Key { incarnation, sequence, branch } = key;
+    let branch = match nonce {
+        Some(nonce) => format!("{branch} + 0 * LAST_INSERT_ID({nonce})"),
+        None => branch.to_string(),
+    };
     format!(
         "INSERT INTO {table} (incarnation, sequence, branch, kind) VALUES ({incarnation}, {sequence}, {branch}, '{kind}')"
     )

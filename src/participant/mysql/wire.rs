@@ -5,7 +5,7 @@ use super::sql::{Question, Step};
 use crate::torture::{self, Safeguard};
 use futures_util::FutureExt;
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Row, ServerError};
+use mysql_async::{Conn, QueryResult, Row, ServerError, TextProtocol};
 
 /// A connection that is closed at once when it is severed. Dropped, it says good-bye first.
 pub(super) struct Wire(Option<Conn>);
@@ -42,6 +42,8 @@ impl Wire {
 pub(super) enum Failure {
     /// The server refused this step and did nothing of those behind it.
     Refused(Step, ServerError),
+    /// A refusal in front of what would have shown that it answers this question.
+    Doubted(Step, ServerError),
     /// The connection failed: any of it may have been done, or may yet be.
     Broken(MyError),
     /// What came is not the answer to what was asked.
@@ -49,10 +51,13 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    fn at(step: Step, error: MyError) -> Self {
+    fn at(question: &Question, place: usize, error: MyError) -> Self {
+        let (step, _) = question.steps()[place];
+        let is_doubted = question.steps()[place..].iter().any(|(_, shows)| shows.is_some());
         match error {
-            // The refusal of the first statement carries no nonce: it may be the answer to another question.
+            // It may be the answer to another question, and there is nothing behind it to ask for.
             MyError::Server(_) if step == Step::Nonce => Self::Broken(error),
+            MyError::Server(server) if is_doubted => Self::Doubted(step, server),
             MyError::Server(server) => Self::Refused(step, server),
             other => Self::Broken(other),
         }
@@ -60,35 +65,63 @@ impl Failure {
 
     pub(super) fn into_error(self) -> MyError {
         match self {
-            Self::Refused(_, server) => MyError::Server(server),
+            Self::Refused(_, server) | Self::Doubted(_, server) => MyError::Server(server),
             Self::Broken(error) => error,
             Self::Misunderstood => MyError::Other("the server's answer is not one to what was asked".into()),
         }
     }
 }
 
+/// Answers to a text, in part unread.
+pub(super) type Answers<'a> = QueryResult<'a, 'static, TextProtocol>;
+
 /// Sends a question and reads exactly one answer for each of its statements.
 ///
 /// # Cancel safety
 /// Dropped, it leaves the connection [broken](Wire::is_broken).
 pub(super) async fn ask(conn: &mut Conn, question: &Question) -> Result<(), Failure> {
-    let (first, _) = question.steps.first().expect("a question has the step that it is there for");
-    let mut answers = conn.query_iter(question.text()).await.map_err(|error| Failure::at(*first, error))?;
-    for (step, _) in &question.steps {
-        // A step that was refused announces no columns either, and `collect` then has the refusal.
-        let announced = answers.columns().is_some();
-        let rows = answers.collect::<Row>().await.map_err(|error| Failure::at(*step, error))?;
-        if !announced || (*step == Step::Nonce && !shows(&rows, question.nonce.as_deref())) {
-            return Err(Failure::Misunderstood);
-        }
-    }
+    let answers = conn.query_iter(question.text()).await;
+    let answers = read(question, answers.map_err(|error| Failure::at(question, 0, error))?).await?;
     if answers.columns().is_some() { Err(Failure::Misunderstood) } else { Ok(()) }
 }
 
-fn shows(rows: &[Row], nonce: Option<&str>) -> bool {
-    if !torture::is_on(Safeguard::Nonce) {
-        return true;
+/// The same with a statement of the application's behind it, whose answer is left to be read.
+///
+/// # Cancel safety
+/// As of [`ask`].
+pub(super) async fn ask_before<'a>(
+    conn: &'a mut Conn,
+    question: &Question,
+    statement: &[u8],
+) -> Result<Result<Answers<'a>, MyError>, Failure> {
+    let mut text = Vec::with_capacity(question.text().len() + 2 + statement.len());
+    text.extend_from_slice(question.text().as_bytes());
+    text.extend_from_slice(b"; ");
+    text.extend_from_slice(statement);
+    let answers = conn.query_iter(text).await;
+    let mut answers = read(question, answers.map_err(|error| Failure::at(question, 0, error))?).await?;
+    if answers.columns().is_some() {
+        return Ok(Ok(answers));
     }
-    let found = rows.first().and_then(|row| row.get_opt::<String, _>(0)?.ok());
-    rows.len() == 1 && found.is_some() && found.as_deref() == nonce
+    // One that was refused announces no columns: as the first of a text it would have failed at once.
+    match answers.collect::<Row>().await {
+        Err(error) => Ok(Err(error)),
+        Ok(_) => Err(Failure::Misunderstood),
+    }
+}
+
+/// Reads the answers to a question; what comes behind them is left.
+async fn read<'a>(question: &Question, mut answers: Answers<'a>) -> Result<Answers<'a>, Failure> {
+    for (place, (_, shows)) in question.steps().iter().enumerate() {
+        // A step that was refused announces no columns either, and `collect` then has the refusal.
+        let announced = answers.columns().is_some();
+        // Of this answer, before the next one is read with its last row.
+        let id = answers.last_insert_id();
+        let rows = answers.collect::<Row>().await.map_err(|error| Failure::at(question, place, error))?;
+        let is_shown = shows.as_ref().is_none_or(|shows| shows.is_in(id, &rows)) || !torture::is_on(Safeguard::Nonce);
+        if !announced || !is_shown {
+            return Err(Failure::Misunderstood);
+        }
+    }
+    Ok(answers)
 }

@@ -62,6 +62,7 @@ pub async fn killed_before_prepare<H: Harness>(harness: &H) {
     assert_eq!(harness.value(1).await, None);
 
     let mut branch = bench.begin_with(reader()).await;
+    assert_eq!(harness.read(&*branch, 1).await.unwrap_or_else(|error| panic!("{}", error.chain())), None);
     assert!(harness.kill(branch.id().session()).await);
     assert!(!matches!(branch.end_read_only().await.value, Vote::ReadOnly | Vote::Prepared));
 

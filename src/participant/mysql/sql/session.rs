@@ -1,9 +1,8 @@
 //! How a session is set up, and set up anew for the next branch.
 
 use super::super::session::Product;
-use super::{Question, Sql, Step};
+use super::{Question, Shows, Sql, Step};
 use crate::id::SessionName;
-use std::time::Duration;
 
 /// What changes the meaning of statements, and is restored where an application may have set it.
 const RESTORED: [&str; 16] = [
@@ -48,15 +47,6 @@ impl Sql {
     /// For a moment it has no name. Nothing is at stake then: it has no branch, and gets none without the name.
     pub(in super::super) fn rename_session(session: &SessionName) -> Question {
         let only_its_name = format!("SELECT RELEASE_ALL_LOCKS() * 0 + GET_LOCK('{session}', 0)");
-        Question { nonce: Some("1".into()), steps: vec![(Step::Nonce, only_its_name)] }
+        Question::in_step().shown(Step::Nonce, &only_its_name, Shows::Row("1".into()))
     }
-}
-
-/// Whole seconds, at least one, and rounded up: InnoDB knows no shorter wait.
-///
-/// And no transaction but the ones asked for: where `autocommit` is off by default, the first read begins one, and XA
-/// START is refused (D44).
-pub(super) fn settings(timeout: Duration) -> String {
-    let seconds = timeout.as_millis().div_ceil(1000).clamp(1, 1_073_741_824);
-    format!("SET SESSION innodb_lock_wait_timeout = {seconds}, autocommit = 1")
 }
