@@ -44,7 +44,7 @@ fn a_closed_bridge_still_answers() {
     let mut earlier = None;
     crashed(async || earlier = Some(world.open().await.begin().await.unwrap().id()));
     // It was used by the earlier opening, which cannot be settled without it.
-    for step in [Step::Register, Step::List] {
+    for step in [Step::Register, Step::List, Step::Ask] {
         (0..1000).for_each(|_| world.right.arm(step, Fault::LoseRequest));
     }
     Runtime::new().unwrap().block_on(async {

@@ -4,7 +4,7 @@ use super::Mysql;
 use super::error::{self, DUPLICATE_KEY, MyError, NO_SUCH_TABLE, explain};
 use super::lease::lock_of;
 use super::sql::Sql;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, NodeName};
 use crate::participant::anchor::{ANCHOR_TABLE, Anchor, DecisionRow, Kept};
 use crate::participant::lease::Duty;
@@ -39,7 +39,7 @@ impl Mysql {
         let created = self.control.run(doing, &Dialect::MySql.create_anchor(&self.sql.schema)).await?;
         created.map_err(|error| {
             let message = format!("the anchor's table is missing; run as an administrator:\n{}", self.anchor_sql());
-            crate::Error::new(ErrorKind::Setup, message).at(self.name()).because(error)
+            Error::new(ErrorKind::Setup, message).at(self.name()).because(error)
         })
     }
 

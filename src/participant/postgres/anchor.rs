@@ -4,7 +4,7 @@ use super::Postgres;
 use super::error::{explain, is_of};
 use super::lease::lock_of;
 use super::sql::{Sql, quote};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, NodeName};
 use crate::participant::anchor::{ANCHOR_TABLE, Anchor, DecisionRow, Kept};
 use crate::participant::lease::Duty;
@@ -49,7 +49,7 @@ impl Postgres {
         let created = self.control.run("cannot create the anchor's table", run).await?;
         created.map_err(|error| {
             let message = format!("the anchor's table is missing; run as an owner:\n{}", self.anchor_sql());
-            crate::Error::new(ErrorKind::Setup, message).at(self.name()).because(error)
+            Error::new(ErrorKind::Setup, message).at(self.name()).because(error)
         })
     }
 

@@ -15,6 +15,7 @@
 //! transaction, begins anew and then runs into an error is told that the branch rolled back, which is so.
 
 use super::Lent;
+use super::ends::{COMMITS, Ends, ROLLBACKS, VOTES};
 use super::error::{PgError, explain, is_guard, is_of, is_out_of_slots, is_refusal};
 use super::session::Lease;
 use super::sql::{self, END, END_UNBEGUN, LOST, Marker, Question, ROLLBACK, Sql, rows};
@@ -58,19 +59,6 @@ enum Guard {
     Passed,
     Unheard,
 }
-
-/// What the ends of a question are called: of what was asked to prepare, to commit, to roll back.
-struct Ends<T> {
-    /// It is rolled back.
-    gone: T,
-    /// The application has ended it by itself.
-    lost: T,
-    unknown: T,
-}
-
-const VOTES: Ends<Vote> = Ends { gone: Vote::No, lost: Vote::Lost, unknown: Vote::Unknown };
-const COMMITS: Ends<Finish> = Ends { gone: Finish::RolledBack, lost: Finish::Lost, unknown: Finish::Unknown };
-const ROLLBACKS: Ends<Finish> = Ends { gone: Finish::Done, lost: Finish::Unknown, unknown: Finish::Unknown };
 
 /// A transaction on a session.
 pub(super) struct PostgresTransaction {

@@ -26,6 +26,7 @@ mod branch;
 mod check_sql;
 mod checks;
 mod control;
+mod ends;
 mod error;
 mod finishing;
 mod holding;
