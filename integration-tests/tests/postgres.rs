@@ -693,7 +693,11 @@ mod a_restart_between_transactions_goes_unnoticed {
                 }
                 server.kill().await.unwrap();
                 bench.participant.list().await.unwrap_err();
-                assert!(bench.participant.begin(bench.transaction(), writer()).await.is_err());
+                // Until a session's end was heard of, a begin on it is not waited for.
+                eventually("all sessions are known to be gone", async || {
+                    bench.participant.begin(bench.transaction(), writer()).await.is_err()
+                })
+                .await;
                 server.restart().await.unwrap();
                 assert!(bench.listed().await.is_empty());
             }

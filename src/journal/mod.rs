@@ -239,6 +239,9 @@ impl Journal {
     ///
     /// # Panics
     /// Where there is no anchor: there an opening is known as soon as it is one.
+    ///
+    /// # Cancel safety
+    /// Dropped, it may be written down or not.
     pub async fn register(&self, opening: Opening) -> Result<()> {
         let Keeper::Anchor(table) = &self.keeper else { panic!("a journal on disk knows its opening") };
         table.append(Record::Incarnation(opening.record())).await

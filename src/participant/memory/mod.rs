@@ -68,17 +68,17 @@ pub enum Step {
     Hold,
     /// [`Participant::registry`]
     Registry,
-    /// [`Participant::prune`], and [`Anchor::clear`](super::anchor::Anchor::clear)
+    /// [`Participant::prune`], and [`Anchor::clear`]
     Prune,
     /// [`Branch::commit_anchor`]
     CommitAnchor,
-    /// [`Anchor::kept`](super::anchor::Anchor::kept)
+    /// [`Anchor::kept`]
     Kept,
-    /// [`Anchor::keep`](super::anchor::Anchor::keep)
+    /// [`Anchor::keep`]
     Keep,
-    /// [`Anchor::decisions`](super::anchor::Anchor::decisions)
+    /// [`Anchor::decisions`]
     Decisions,
-    /// [`Anchor::held`](super::anchor::Anchor::held)
+    /// [`Anchor::held`]
     Held,
 }
 

@@ -94,7 +94,7 @@ impl Mysql {
     /// A participant by its configuration. Nothing is connected to yet.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] when the URL is not one names no database, contradicts the other keys, or a file that they
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) when the URL is not one or names no database, contradicts the other keys, or a file that they
     /// name cannot be read.
     pub fn new(
         name: ParticipantName,
