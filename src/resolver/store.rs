@@ -43,6 +43,9 @@ impl Store {
     }
 
     /// Reads again what the anchor has, if one decides: what is remembered there is others' work, too.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any point.
     pub async fn refresh(&self) -> Result<()> {
         let Some(journal) = self.anchored() else { return Ok(()) };
         let in_doubt = match self {
