@@ -31,6 +31,7 @@ segment_bytes = "1 MiB"                  # environment
 
 [transaction]
 timeout = "20s"                          # file
+decision = "journal"                     # default
 acknowledge = "applied"                  # default
 apply_wait = "5s"                        # default
 lock_timeout = "10s"                     # default
