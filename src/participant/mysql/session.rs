@@ -268,12 +268,14 @@ pub(super) struct Lease {
     /// What its next question begins with.
     anew: Option<Question>,
     set: Set,
+    /// When its last question was sent: it was alive then, however late the answer was read.
+    asked: Instant,
 }
 
 /// What is known of a session.
 #[derive(Debug, Clone, Copy)]
 struct Set {
-    /// When it was given back last, or made.
+    /// When it was asked last, or made.
     since: Instant,
     /// How long its statements wait for a lock, where nobody has changed that, or its database, since.
     lock_seconds: Option<u64>,
@@ -284,7 +286,7 @@ impl Lease {
         let anew = std::mem::take(&mut session.is_worn).then(|| session.fresh.question());
         let (wire, slot, is_used) = (session.wire.take(), session.slot.number, session.used);
         let set = session.set;
-        Self { place: Arc::new(Place(Mutex::new(Some(session)))), wire, slot, is_used, anew, set }
+        Self { place: Arc::new(Place(Mutex::new(Some(session)))), wire, slot, is_used, anew, set, asked: set.since }
     }
 
     pub(super) fn place(&self) -> Arc<Place> {
@@ -308,6 +310,7 @@ impl Lease {
         if self.wire().is_broken() {
             return Err(Failure::Broken(MyError::Driver(mysql_async::DriverError::ConnectionClosed)));
         }
+        self.asked = Instant::now();
         ask(self.wire().conn(), question).await
     }
 
@@ -336,7 +339,7 @@ impl Lease {
         let (Some(wire), Some(mut session)) = (self.wire.take(), self.place.take()) else { return };
         session.is_worn = leaves == Leaves::Unseen || self.anew.is_some();
         let lock_seconds = self.set.lock_seconds.filter(|_| leaves == Leaves::Nothing);
-        session.set = Set { since: Instant::now(), lock_seconds };
+        session.set = Set { since: self.asked, lock_seconds };
         if leaves != Leaves::Something {
             session.wire = Some(wire);
         } else if let Some(pool) = Object::pool(&session) {
