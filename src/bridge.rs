@@ -159,8 +159,8 @@ impl Bridge {
     /// Runs `work` in a transaction and commits it; rolls back when it returns an error or panics.
     ///
     /// Deadlocks and serialization failures of either database ([`ErrorKind::Retry`]), and what never began since its session
-    /// had died in the pool, are run again from the start, up to `transaction.retries` times, after a pause that grows and is never the same twice. A transaction in
-    /// doubt is never run again.
+    /// had died in the pool, are run again from the start, up to `transaction.retries` times, after a pause that grows and
+    /// is never the same twice. A transaction in doubt is never run again.
     ///
     /// On a task of its own (`tokio::spawn`), `work` has to own what it uses: write `async move |tx| ..`.
     ///

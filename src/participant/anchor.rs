@@ -110,6 +110,11 @@ pub(super) fn decides(kind: &str) -> bool {
 }
 
 impl DecisionRow {
+    /// All of them, as the columns `incarnation`, `sequence` and `kind` have them.
+    pub(super) fn all(rows: &[(i64, i64, String)]) -> Result<Vec<Self>> {
+        rows.iter().map(|(incarnation, sequence, kind)| Self::of(*incarnation, *sequence, kind)).collect()
+    }
+
     /// A row as the table has it.
     ///
     /// # Errors

@@ -101,8 +101,7 @@ impl Mysql {
             of.join(", ")
         );
         let rows = self.control.rows::<(i64, i64, String)>("cannot read the decisions", &query).await?;
-        let row = |(incarnation, sequence, kind): &(i64, i64, String)| DecisionRow::of(*incarnation, *sequence, kind);
-        rows.iter().map(row).collect::<Result<_>>().map_err(|error| error.at(self.name()))
+        DecisionRow::all(&rows).map_err(|error| error.at(self.name()))
     }
 
     async fn do_clear(&self, participant: u16, incarnation: Incarnation, sequences: &[u64]) -> Result<()> {

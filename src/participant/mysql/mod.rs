@@ -94,8 +94,8 @@ impl Mysql {
     /// A participant by its configuration. Nothing is connected to yet.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) when the URL is not one or names no database, contradicts the other keys, or a file that they
-    /// name cannot be read.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) when the URL is not one or names no database, contradicts the other
+    /// keys, or a file that they name cannot be read.
     pub fn new(
         name: ParticipantName,
         config: &ParticipantConfig,

@@ -98,8 +98,7 @@ impl Postgres {
             rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))).collect()
         };
         let rows: Vec<(i64, i64, String)> = self.control.run("cannot read the decisions", run).await?;
-        let row = |(incarnation, sequence, kind): &(i64, i64, String)| DecisionRow::of(*incarnation, *sequence, kind);
-        rows.iter().map(row).collect::<Result<_>>().map_err(|error| error.at(self.name()))
+        DecisionRow::all(&rows).map_err(|error| error.at(self.name()))
     }
 
     async fn do_clear(&self, participant: u16, incarnation: Incarnation, sequences: &[u64]) -> Result<()> {
