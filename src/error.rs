@@ -1,6 +1,6 @@
 //! What can go wrong, by what the caller does next. The driver's own error stays the [`source`](std::error::Error::source).
 
-use crate::id::ParticipantName;
+use crate::id::{ParticipantName, TransactionId};
 use std::error::Error as StdError;
 use std::fmt;
 
@@ -40,10 +40,15 @@ pub enum ErrorKind {
     Unknown,
 }
 
+/// How PostgreSQL's driver calls whatever the server says; what that is comes behind it.
+const SAYS_NOTHING: &str = "db error";
+
 /// An error of Handfast. [`kind`](Self::kind) says what to do, `Display` says what happened and to whom.
 pub struct Error {
     kind: ErrorKind,
     participant: Option<ParticipantName>,
+    // Boxed, as it is there in few errors: every result has room for one.
+    transaction: Option<Box<TransactionId>>,
     message: String,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
@@ -51,13 +56,19 @@ pub struct Error {
 impl Error {
     /// An error that names the thing and the cure.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, participant: None, message: message.into(), source: None }
+        Self { kind, participant: None, transaction: None, message: message.into(), source: None }
     }
 
     /// Adds the participant that it concerns.
     #[must_use]
     pub fn at(mut self, participant: ParticipantName) -> Self {
         self.participant.get_or_insert(participant);
+        self
+    }
+
+    /// Adds the transaction whose commit it is about.
+    pub(crate) fn of(mut self, transaction: TransactionId) -> Self {
+        self.transaction = Some(Box::new(transaction));
         self
     }
 
@@ -78,6 +89,12 @@ impl Error {
         self.participant
     }
 
+    /// The transaction whose commit failed, to ask for its outcome by: there for every error of a commit, of
+    /// [`Bridge::transaction`](crate::Bridge::transaction) too.
+    pub fn transaction(&self) -> Option<TransactionId> {
+        self.transaction.as_deref().copied()
+    }
+
     /// The error and its causes on one line, for logs and status pages.
     pub fn chain(&self) -> String {
         let mut text = self.to_string();
@@ -85,8 +102,8 @@ impl Error {
         while let Some(error) = cause {
             let next = error.to_string();
             // Drivers like to repeat their source in their own text, and to wrap it: what it ends in says it.
-            let last = next.rsplit(": ").next().unwrap_or_default();
-            if !text.contains(last) {
+            let last = next.rsplit(": ").next().unwrap_or_default().trim_end_matches('\'');
+            if !text.contains(last) && last != SAYS_NOTHING {
                 text.push_str(": ");
                 text.push_str(&next);
             }
@@ -131,5 +148,21 @@ mod tests {
         assert_eq!(format!("{error:?}"), "Unavailable: ledger: cannot connect: connection refused");
         let outer = Error::new(ErrorKind::Unavailable, "gave up: connection refused").because(error);
         assert_eq!(outer.chain(), "gave up: connection refused: ledger: cannot connect");
+    }
+
+    #[test]
+    fn what_drivers_wrap_is_told_once() {
+        let mysql = "Server error: `ERROR 4025 (23000): CONSTRAINT `pieces` failed for `shop`.`item`'";
+        let message = "a statement failed: CONSTRAINT `pieces` failed for `shop`.`item` (error 4025, 23000)";
+        assert_eq!(Error::new(ErrorKind::Statement, message).because(mysql).chain(), message);
+        let message = "canceling statement due to lock timeout, SQLSTATE 55P03";
+        assert_eq!(Error::new(ErrorKind::Retry, message).because("db error").chain(), message);
+    }
+
+    #[test]
+    fn the_error_of_a_commit_names_its_transaction() {
+        let id = "hf1.front.0123456789abcdef.7".parse().unwrap();
+        assert_eq!(Error::new(ErrorKind::InDoubt, "in doubt").of(id).transaction(), Some(id));
+        assert_eq!(Error::new(ErrorKind::InDoubt, "in doubt").transaction(), None);
     }
 }

@@ -176,7 +176,7 @@ impl std::error::Error for CommitError {
 impl From<CommitError> for Error {
     fn from(error: CommitError) -> Self {
         let message = error.to_string();
-        Error::new(error.kind(), message).because(error.cause)
+        Error::new(error.kind(), message).of(error.id).because(error.cause)
     }
 }
 
