@@ -96,6 +96,8 @@ pub use tokio_postgres;
 /// The guide's examples are compiled with the documentation's.
 #[cfg(doctest)]
 mod guide {
+    #[doc = include_str!("../docs/guide/start.md")]
+    mod start {}
     #[doc = include_str!("../docs/guide/isolation.md")]
     mod isolation {}
     #[doc = include_str!("../docs/guide/choosing.md")]

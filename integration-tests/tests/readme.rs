@@ -15,11 +15,16 @@ fn readme() -> String {
     std::fs::read_to_string(root().join("README.md")).unwrap()
 }
 
+/// The blocks of a page, each with its language.
+fn blocks_of(page: &str) -> Vec<(String, String)> {
+    let fences = page.split("\n```").skip(1).step_by(2);
+    let block = |(language, code): (&str, &str)| (language.to_owned(), format!("{code}\n"));
+    fences.map(|fence| block(fence.split_once('\n').expect("a block has a first line"))).collect()
+}
+
 /// The blocks of one language.
 fn blocks(language: &str) -> Vec<String> {
-    let readme = readme();
-    let fences = readme.split("\n```").skip(1).step_by(2);
-    fences.filter_map(|block| block.strip_prefix(language)?.split_once('\n')).map(|(_, code)| code.to_owned()).collect()
+    blocks_of(&readme()).into_iter().filter(|block| block.0 == language).map(|block| block.1).collect()
 }
 
 /// The example as a program of its own, outside the workspace, compiled once.
@@ -123,4 +128,52 @@ fn the_tool_has_its_commands() {
         seen += 1;
     }
     assert!(seen >= 14, "only {seen} commands are named");
+}
+
+/// No block of README or guide is there to be looked at alone. Rust is compiled, and what is to be configured is read, here
+/// or where it is followed.
+#[test]
+fn every_block_is_looked_after() {
+    let text = |name: &str| std::fs::read_to_string(root().join(name)).unwrap();
+    let doctests = text("src/lib.rs") + &text("integration-tests/src/lib.rs");
+    let lock = text("Cargo.lock");
+    let guide = std::fs::read_dir(root().join("docs/guide")).unwrap().map(|entry| entry.unwrap().file_name());
+    let guide = guide.map(|name| format!("docs/guide/{}", name.to_str().expect("a name in ASCII")));
+    let (mut rust, mut toml) = (0, 0);
+    for page in guide.chain(["README.md".to_owned()]) {
+        let is_run = ["README.md", "docs/guide/start.md"].contains(&&*page);
+        for (language, code) in blocks_of(&text(&page)) {
+            match &*language {
+                "rust" | "rust,no_run" => {
+                    assert!(is_run || doctests.contains(&format!("/{page}\")]")), "{page} is not compiled");
+                    rust += 1;
+                }
+                _ if is_run => {}
+                "toml" if code.contains("version") || code.contains("[dependencies]") => {
+                    depends_on_what_is_there(&lock, &code);
+                    toml += 1;
+                }
+                "toml" => {
+                    let whole = format!("node = \"n\"\n[journal]\ndirectory = \"j\"\n{code}");
+                    handfast::Config::from_toml(&whole).unwrap_or_else(|error| panic!("{page}: {}", error.chain()));
+                    toml += 1;
+                }
+                _ => panic!("{page}: who looks after {language:?}?\n{code}"),
+            }
+        }
+    }
+    assert!(rust >= 12 && toml >= 4, "{rust} {toml}");
+}
+
+/// Each dependency is one with which this workspace is built, in that version.
+fn depends_on_what_is_there(lock: &str, code: &str) {
+    let mut seen = 0;
+    for line in code.lines().filter(|line| line.contains(" = ")) {
+        let (name, rest) = line.split_once(" = ").expect("it has one");
+        let version = rest.split('"').nth(1).expect("a version");
+        let locked = format!("\nname = \"{name}\"\nversion = \"{version}.");
+        assert!(lock.contains(&locked), "{line:?} is not what is tested");
+        seen += 1;
+    }
+    assert!(seen > 0, "{code}");
 }

@@ -175,7 +175,6 @@ pub enum Command {
     },
 
     /// Runs throwaway servers and prints their URLs, until Ctrl-C.
-    #[command(hide = true)]
     Servers(ServerArgs),
 }
 
