@@ -117,7 +117,7 @@ pub async fn show(stage: &Stage, name: &str, commands: &[&str]) {
     });
 }
 
-fn transcript(command: &str, ran: &Ran) -> String {
+pub fn transcript(command: &str, ran: &Ran) -> String {
     let mut text = format!("$ handfast {command}\n{}", ran.stdout);
     if !ran.stderr.is_empty() {
         text += &format!("(stderr) {}", ran.stderr);
@@ -125,47 +125,60 @@ fn transcript(command: &str, ran: &Ran) -> String {
     text + &format!("(exit code {})\n\n", ran.code)
 }
 
-fn host() -> String {
+pub fn host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned()
 }
 
-/// What changes from run to run, in the same number of columns where a table depends on it.
+/// What changes from run to run, as expressions and what stands for it in the same number of columns where a table depends
+/// on it.
+pub fn varying(stage: &Stage) -> Vec<(String, &'static str)> {
+    let fixed = VARYING.iter().map(|(expression, word)| ((*expression).to_owned(), *word));
+    let directory = stage.directory.path().to_str().unwrap().to_owned();
+    // Before the expressions for what is left of a line when these are replaced.
+    let mut all = vec![(directory, "/tmp/stage"), (format!(r"\bon {}\b", host()), "on HOST")];
+    all.extend(fixed);
+    all
+}
+
+const VARYING: &[(&str, &str)] = &[
+    ("mariadb ", "mysql   "),
+    ("mariadb", "mysql"),
+    (r"PostgreSQL [0-9.]+", "PostgreSQL VERSION"),
+    (r"(MariaDB|MySQL) [0-9.]+", "MySQL VERSION"),
+    (r"127\.0\.0\.1:[0-9]+", "127.0.0.1:PORT"),
+    (r"localhost:[0-9]+", "localhost:PORT"),
+    (r"for [0-9]+ s\b", "for N s"),
+    (r"opened [0-9]+ s ago", "opened N s ago"),
+    (r#""age_(at_most_)?seconds": [0-9]+"#, r#""age_${1}seconds": N"#),
+    // An application at work may have settled them by now, or not yet.
+    (r"\nearlier openings that the next opening, or `handfast recover`, asks about: [0-9]+\n", ""),
+    (r"(offset|known durable up to) [0-9]+", "$1 N"),
+    (r"repair-[0-9TZ]+", "repair-TIME"),
+    // What is logged as well.
+    (r"\(stderr\) [0-9T:.-]+Z +WARN [^\n]*\n", ""),
+    (r#""host": "[^"]*""#, r#""host": "HOST""#),
+    (r#""unsettled": \[[^\]]*\]"#, r#""unsettled": [..]"#),
+    (r"process [0-9]+ on [^ ]+ since [0-9T:.-]+Z", "process PID on HOST since TIME"),
+    (r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z", "TIME"),
+    (r"hf1\.orders-api-1\.[0-9a-f]{16}", "hf1.orders-api-1.xxxxxxxxxxxxxxxx"),
+    (r"\b[0-9a-f]{16}\b", "xxxxxxxxxxxxxxxx"),
+    (r"X'[0-9a-f]+'", "X'HEX'"),
+    (r"\(segment-[0-9]{8}:[0-9]+\)", "(segment-N:OFFSET)"),
+    (r"segment-[0-9]{8}:[0-9]+ *", "segment-N:OFFSET "),
+    // An application settles what was before it in the background, sooner or later.
+    (r"segment-N:OFFSET (\S+|in doubt) +(settled [^\n]*|outcomes of [^\n]*: 0 commits)\n", ""),
+    (r"[1-9] records? beyond the last synced mark[^\n]*\n", ""),
+    (r"kept: [3-9] records", "kept: 3 records"),
+    (r"segment-N:OFFSET durable +mark\n", ""),
+    (r"( x{16}\n)+", " xxxxxxxxxxxxxxxx\n"),
+];
+
 fn settings(stage: &Stage) -> Settings {
     let mut settings = Settings::clone_current();
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
-    let directory = stage.directory.path().to_str().unwrap().to_owned();
-    settings.add_filter(&directory, "/tmp/stage");
-    settings.add_filter("mariadb ", "mysql   ");
-    settings.add_filter("mariadb", "mysql");
-    settings.add_filter(r"PostgreSQL [0-9.]+", "PostgreSQL VERSION");
-    settings.add_filter(r"(MariaDB|MySQL) [0-9.]+", "MySQL VERSION");
-    settings.add_filter(r"127\.0\.0\.1:[0-9]+", "127.0.0.1:PORT");
-    settings.add_filter(r"localhost:[0-9]+", "localhost:PORT");
-    settings.add_filter(r"for [0-9]+ s\b", "for N s");
-    settings.add_filter(r"opened [0-9]+ s ago", "opened N s ago");
-    settings.add_filter(r#""age_(at_most_)?seconds": [0-9]+"#, r#""age_${1}seconds": N"#);
-    // An application at work may have settled them by now, or not yet.
-    settings.add_filter(r"\nearlier openings that the next opening, or `handfast recover`, asks about: [0-9]+\n", "");
-    settings.add_filter(r"(offset|known durable up to) [0-9]+", "$1 N");
-    settings.add_filter(r"repair-[0-9TZ]+", "repair-TIME");
-    // What is logged as well.
-    settings.add_filter(r"\(stderr\) [0-9T:.-]+Z +WARN [^\n]*\n", "");
-    settings.add_filter(r#""host": "[^"]*""#, r#""host": "HOST""#);
-    settings.add_filter(r#""unsettled": \[[^\]]*\]"#, r#""unsettled": [..]"#);
-    settings.add_filter(r"process [0-9]+ on [^ ]+ since [0-9T:.-]+Z", "process PID on HOST since TIME");
-    settings.add_filter(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z", "TIME");
-    settings.add_filter(r"hf1\.orders-api-1\.[0-9a-f]{16}", "hf1.orders-api-1.xxxxxxxxxxxxxxxx");
-    settings.add_filter(r"\b[0-9a-f]{16}\b", "xxxxxxxxxxxxxxxx");
-    settings.add_filter(r"X'[0-9a-f]+'", "X'HEX'");
-    settings.add_filter(r"\(segment-[0-9]{8}:[0-9]+\)", "(segment-N:OFFSET)");
-    settings.add_filter(&format!(r"\bon {}\b", host()), "on HOST");
-    settings.add_filter(r"segment-[0-9]{8}:[0-9]+ *", "segment-N:OFFSET ");
-    // An application settles what was before it in the background, sooner or later.
-    settings.add_filter(r"segment-N:OFFSET (\S+|in doubt) +(settled [^\n]*|outcomes of [^\n]*: 0 commits)\n", "");
-    settings.add_filter(r"[1-9] records? beyond the last synced mark[^\n]*\n", "");
-    settings.add_filter(r"kept: [3-9] records", "kept: 3 records");
-    settings.add_filter(r"segment-N:OFFSET durable +mark\n", "");
-    settings.add_filter(r"( x{16}\n)+", " xxxxxxxxxxxxxxxx\n");
+    for (expression, word) in varying(stage) {
+        settings.add_filter(&expression, word);
+    }
     settings
 }

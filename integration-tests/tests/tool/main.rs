@@ -2,6 +2,7 @@
 //! exit code, its output, and what the databases hold afterwards.
 
 mod by_hand;
+mod captures;
 mod configuration;
 mod crashes;
 mod demo;
