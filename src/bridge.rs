@@ -38,6 +38,16 @@ const NEVER_BEGUN: &str = "a branch was never begun, and nothing of it was done"
 ///
 /// Cheap to clone: all clones are one bridge. The journal stays locked until [`close`](Self::close) has returned, or
 /// until shortly after the last clone is gone and what was begun with it has ended.
+///
+/// ```no_run
+/// use handfast::{Bridge, Config};
+///
+/// # async fn example() -> handfast::Result<()> {
+/// let bridge = Bridge::open(Config::load("config/handfast.toml")?).await?;
+/// // The application's work, each task with a clone. On SIGTERM:
+/// bridge.close().await
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Bridge {
     engine: Arc<Engine>,
@@ -143,6 +153,17 @@ impl Bridge {
 
     /// Begins a transaction with options of its own.
     ///
+    /// ```no_run
+    /// use handfast::{Bridge, Options, participant::Isolation};
+    /// use std::time::Duration;
+    ///
+    /// # async fn example(bridge: Bridge) -> handfast::Result<()> {
+    /// let options = Options::new().isolation(Isolation::Serializable).read_only("prices").timeout(Duration::from_secs(2));
+    /// let tx = bridge.begin_with(options).await?;
+    /// # tx.rollback().await
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`begin`](Self::begin); [`ErrorKind::Config`] when an option names a participant that is not configured.
     ///
@@ -163,6 +184,23 @@ impl Bridge {
     /// is never the same twice. A transaction in doubt is never run again.
     ///
     /// On a task of its own (`tokio::spawn`), `work` has to own what it uses: write `async move |tx| ..`.
+    ///
+    /// ```no_run
+    /// use handfast::{Bridge, Error, ErrorKind, mysql_async::prelude::Queryable};
+    ///
+    /// # async fn example(bridge: Bridge, cents: i64) -> handfast::Result<()> {
+    /// let id = bridge.transaction(async move |tx| {
+    ///     let debit = "UPDATE account SET cents = cents - $1 WHERE id = 1 AND cents >= $1";
+    ///     if tx.postgres("ledger").await?.execute(debit, &[&cents]).await? == 0 {
+    ///         // A no of the application's own: rolled back on all, and not run again.
+    ///         return Err(Error::new(ErrorKind::Statement, "there is not enough in the account"));
+    ///     }
+    ///     tx.mysql("orders").await?.exec_drop("INSERT INTO payment VALUES (1, ?)", (cents,)).await?;
+    ///     Ok(tx.id())
+    /// }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// The last error of `work` or of the commit.
@@ -229,6 +267,22 @@ impl Bridge {
     /// A transaction that wrote nothing leaves nothing to tell it by: it is [`Outcome::RolledBack`], also when its
     /// commit was answered.
     ///
+    /// ```no_run
+    /// use handfast::{Bridge, Outcome, TransactionId};
+    ///
+    /// # async fn example(bridge: Bridge) -> Result<(), Box<dyn std::error::Error>> {
+    /// // As it was written down before the commit that was not answered.
+    /// let id: TransactionId = "hf1.front-1.0123456789abcdef.7".parse()?;
+    /// match bridge.outcome(id).await? {
+    ///     Outcome::Committed => println!("it is done"),
+    ///     Outcome::RolledBack => println!("nothing of it was done: it may be run again"),
+    ///     Outcome::InDoubt => println!("not known yet: ask again later"),
+    ///     Outcome::Damaged => println!("a person is needed: handfast explain {id}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Unknown`] when this journal never gave out that id.
     ///
@@ -246,6 +300,17 @@ impl Bridge {
     ///
     /// Never answers [`Outcome::InDoubt`]. Waits as long as it takes, a participant that is down included: bound it with
     /// `tokio::time::timeout`.
+    ///
+    /// ```no_run
+    /// # async fn example(bridge: handfast::Bridge, tx: handfast::Transaction) -> handfast::Result<()> {
+    /// let committed = tx.commit().await?;
+    /// if !committed.pending.is_empty() {
+    ///     bridge.wait_applied(committed.id).await?;
+    /// }
+    /// // Read here what was written.
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`outcome`](Self::outcome). [`ErrorKind::Closed`] after [`close`](Self::close), of what is not over by then: the
@@ -276,6 +341,14 @@ impl Bridge {
 
     /// What is going on: transactions in doubt, damaged, running; which participants can be reached. Does not ask
     /// the databases: it is as of the resolver's last pass.
+    ///
+    /// ```no_run
+    /// /// For a readiness probe.
+    /// fn is_ready(bridge: &handfast::Bridge) -> bool {
+    ///     let status = bridge.status();
+    ///     status.journal_failed.is_none() && status.participants.iter().all(|participant| participant.reachable)
+    /// }
+    /// ```
     pub fn status(&self) -> Status {
         Status::of(&self.engine)
     }

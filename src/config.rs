@@ -378,6 +378,21 @@ impl Config {
 
     /// Reads a configuration from TOML text alone.
     ///
+    /// ```
+    /// use handfast::Config;
+    ///
+    /// let text = r#"
+    ///     node = "front-1"
+    ///     journal.directory = "/var/lib/handfast"
+    ///     participants.ledger = { kind = "postgres", url = "postgresql://app@db1.example/ledger" }
+    ///     participants.orders = { kind = "mysql", url = "mysql://app@db2.example/orders" }
+    /// "#;
+    /// assert_eq!(Config::from_toml(text)?.transaction.timeout.as_secs(), 30);
+    /// let refused = Config::from_toml(&text.replace("node", "nod")).unwrap_err();
+    /// assert!(refused.to_string().contains("did you mean node?"), "{refused}");
+    /// # Ok::<_, handfast::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Config`], naming the key.
     pub fn from_toml(text: &str) -> Result<Self> {

@@ -84,6 +84,17 @@ impl Resolver {
     /// A resolver that only looks: reads the journal without its lock, beside a running application or without one,
     /// and changes nothing anywhere.
     ///
+    /// ```no_run
+    /// # async fn example(config: handfast::Config) -> handfast::Result<()> {
+    /// let resolver = handfast::resolver::Resolver::read(config)?;
+    /// let mut seen = resolver.observe().await;
+    /// for transaction in resolver.examine(&mut seen).await.transactions {
+    ///     println!("{}: {}", transaction.id, transaction.outcome.as_str());
+    /// }
+    /// resolver.close().await
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Config`]; [`ErrorKind::Refused`] when the journal is missing; [`ErrorKind::Corrupt`].
     pub fn read(config: Config) -> Result<Self> {

@@ -309,6 +309,16 @@ impl Transaction {
 
     /// Commits on every participant, or on none.
     ///
+    /// ```no_run
+    /// # async fn example(tx: handfast::Transaction) {
+    /// match tx.commit().await {
+    ///     Ok(committed) => println!("{} is committed", committed.id),
+    ///     Err(error) if error.outcome() == handfast::Outcome::RolledBack => println!("nothing was done: {error}"),
+    ///     Err(error) => println!("never to be run again: {} is {}", error.id(), error.outcome().as_str()),
+    /// }
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`CommitError`], whose [`outcome`](CommitError::outcome) says what is certain.
     ///

@@ -389,10 +389,11 @@ mod tests {
             "outcome",
             "journal",
             "init",
+            "servers",
             "a person is needed",
         ] {
             assert!(help.contains(word), "{word} in {help}");
         }
-        assert!(!help.contains("  servers"), "{help}");
+        assert!(!help.contains("demo-application"), "{help}");
     }
 }
