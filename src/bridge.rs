@@ -90,6 +90,8 @@ impl Bridge {
     /// # Cancel safety
     /// As [`open`](Self::open).
     pub async fn open_with(config: Config, others: Vec<Arc<dyn Participant>>) -> Result<Self> {
+        // Code may have changed it since it was read.
+        config.check()?;
         let participants = participant::by_name(participant::from_config(&config)?, others)?;
         let engine = Arc::new(Engine::open(config.clone(), participants).await?);
         let mut reached = engine.reach_all().await;

@@ -7,10 +7,12 @@
 mod check;
 mod connection;
 mod decision;
+mod driver;
 mod keys;
 mod participant;
 mod reading;
 mod sections;
+mod settings;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -20,6 +22,7 @@ mod url;
 
 pub use self::connection::{Secret, Tls};
 pub use self::decision::Decision;
+pub(crate) use self::driver::Driver;
 pub use self::participant::{Kind, ParticipantConfig};
 pub use self::sections::{JournalConfig, PoolConfig, RecoveryConfig, TransactionConfig};
 pub use self::source::{Source, Sources};

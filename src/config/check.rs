@@ -1,6 +1,6 @@
 //! What serde cannot see: values that make no sense together.
 
-use super::{Config, RecoveryConfig};
+use super::{Config, RecoveryConfig, settings};
 use crate::error::{Error, ErrorKind, Result};
 
 const NO_DIRECTORY: &str = "missing field `directory` in journal: decisions are kept there, unless transaction.decision \
@@ -38,6 +38,10 @@ impl Config {
         }
         if self.pool.size == 0 || self.participants.values().any(|p| p.pool_size == Some(0)) {
             return wrong("a pool of size 0 can serve no transaction".into());
+        }
+        let settings = |(name, one)| settings::wrong(one).map(|what| format!("participants.{name}: {what}"));
+        if let Some(what) = self.participants.iter().find_map(settings) {
+            return wrong(what);
         }
         if self.journal.segment_bytes < 64 * 1024 {
             return wrong("journal.segment_bytes is below 65536".into());

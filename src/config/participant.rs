@@ -1,9 +1,11 @@
 //! One participant.
 
 use super::connection::{Secret, Tls};
+use super::driver::Driver;
 use super::texts::{kind, kind_text, url_text};
 use super::url;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -61,6 +63,13 @@ pub struct ParticipantConfig {
     /// Whether to work on a server whose settings let it forget what it has answered: `fsync = off` and the like.
     #[serde(default)]
     pub allow_unsafe: bool,
+    /// Settings by name that each session of the application has at the start of every transaction, whatever the one before
+    /// did: `statement_timeout` or `search_path` of PostgreSQL, `sql_mode` of MySQL.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
+    /// The driver's own options, in place of the URL.
+    #[serde(skip)]
+    pub(crate) driver: Option<Driver>,
 }
 
 impl fmt::Debug for ParticipantConfig {

@@ -19,7 +19,7 @@ fn refused(extra: &str) -> String {
 fn the_sample_says_what_the_code_does() {
     let sample = include_str!("../../config/handfast.toml");
     // What is commented out as an option has to be one; what has no default in the code has none in the sample.
-    let optional = ["lock_timeout", "password", "tls", "schema", "pool_size"];
+    let optional = ["lock_timeout", "password", "tls", "schema", "pool_size", "settings"];
     let all =
         optional.iter().fold(sample.to_owned(), |all, key| all.replace(&format!("\n# {key}"), &format!("\n{key}")));
     let all = Config::from_toml(&all).expect("every option in the sample exists");
