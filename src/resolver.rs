@@ -31,7 +31,7 @@ pub use status::{ParticipantStatus, Status};
 use crate::config::{Config, RecoveryConfig};
 use crate::engine::{Engine, anchor, now_ms, opening};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Incarnation, NodeName, ParticipantName, TransactionId};
+use crate::id::{Incarnation, JournalId, NodeName, ParticipantName, TransactionId};
 use crate::journal::{self, Journal, Verdict};
 use crate::participant::{self, BoxFuture, Participant};
 use crate::protocol::recovery::{self, Action, BranchPlan, Memory, Observation, Plan, Recalled, questions};
@@ -127,6 +127,23 @@ impl Resolver {
     /// Asks about what the journal holds. Nothing is written to it while `look` runs: it should be short.
     pub fn image<T>(&self, look: impl FnOnce(&journal::Image) -> T) -> T {
         self.store.image(look)
+    }
+
+    /// The number of the journal; of an anchor it is made of its name and the node's.
+    pub fn journal(&self) -> Option<JournalId> {
+        self.store.id()
+    }
+
+    /// Reads what an anchor remembers, for [`image`](Self::image); a pass does so by itself. Of a journal all is read when it
+    /// is opened.
+    ///
+    /// # Errors
+    /// When the anchor cannot be read.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any point.
+    pub async fn remember(&self) -> Result<()> {
+        self.store.refresh().await
     }
 
     /// The configured participants, in the order of their names.
