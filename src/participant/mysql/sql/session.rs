@@ -79,7 +79,7 @@ mod tests {
         let all = [("a", "5000"), ("b", "ON"), ("c", "x'; DROP TABLE t -- \\"), ("d", ""), ("e", "inf"), ("f", "-1.5")];
         let all = all.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let text = r"SET SESSION a = 5000, b = 'ON', c = 'x''; DROP TABLE t -- \\', d = '', e = 'inf', f = -1.5";
-        assert_eq!(set(&all), text.replace(r"\\", r"\\"));
+        assert_eq!(set(&all), text);
     }
 
     #[test]
