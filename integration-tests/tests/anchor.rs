@@ -2,9 +2,10 @@
 
 use handfast::protocol::recovery::Plan;
 use handfast::resolver::Resolver;
-use handfast::{Outcome, TransactionId};
+use handfast::{Bridge, ErrorKind, Outcome, TransactionId};
 use integration_tests::each_pair;
-use integration_tests::world::{LEDGER, ORDERS, Program, Side, World, eventually, insert, insert_at, settled};
+use integration_tests::servers::Flavor;
+use integration_tests::world::{Home, LEDGER, ORDERS, Program, Side, World, eventually, insert, insert_at, settled};
 
 /// The configuration's sections that make a participant the anchor.
 fn by(anchor: &str) -> String {
@@ -193,6 +194,37 @@ each_pair! {
             bridge.close().await.unwrap();
             key += 10;
         }
+    }
+
+    /// A row of a decision names no lineage. It needs none: another server under a known name is refused, and what earlier
+    /// openings left on the old one is given up by whoever adopts the new one, whatever was decided about it.
+    async fn another_server_is_refused_and_then_adopted(other) {
+        let mut world = World::on(Home::shared(Flavor::Postgres).await, Home::own(other).await).await;
+        let program = Program::start(world.config(&by(LEDGER))).await;
+        let rule = world.orders.proxy.on(world.orders.words().commit).every().cut();
+        let id = program.begin_commit(700).await;
+        rule.fired().await;
+        program.crash().await;
+        let node = world.ledger.node().to_owned();
+        let fresh = Side::new(ORDERS, Home::shared(other).await, &node).await;
+        std::mem::replace(&mut world.orders, fresh).server.kill().await.unwrap();
+
+        let refused = Bridge::open(world.config(&by(LEDGER))).await.map(|_| ()).expect_err("it is another server");
+        assert_eq!(refused.kind(), ErrorKind::Refused, "{}", refused.chain());
+        let resolver = Resolver::open(world.config(&by(LEDGER))).unwrap();
+        let pass = resolver.sweep(&|_| {}).await;
+        assert!(!pass.is_complete(), "the old server may still have it: {:#?}", pass.left);
+        assert_eq!(resolver.outcome(id).await.unwrap(), Outcome::Committed, "which its row says");
+        let adoption = resolver.adopt(ORDERS.parse().unwrap(), "its disks are lost").await.unwrap();
+        assert_eq!(adoption.unproven, [id]);
+        resolver.close().await.unwrap();
+
+        let bridge = world.open_with(&by(LEDGER)).await;
+        eventually("it is damaged", async || bridge.status().damaged == 1).await;
+        assert_eq!(bridge.outcome(id).await.unwrap(), Outcome::Damaged);
+        insert(&bridge, 701).await.commit().await.unwrap();
+        world.is_on_both(701).await;
+        bridge.close().await.unwrap();
     }
 
     /// What recovery finds where nobody knows yet whether it was decided.
