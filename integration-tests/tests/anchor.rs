@@ -6,6 +6,7 @@ use handfast::{Bridge, ErrorKind, Outcome, TransactionId};
 use integration_tests::each_pair;
 use integration_tests::servers::Flavor;
 use integration_tests::world::{Home, LEDGER, ORDERS, Program, Side, World, eventually, insert, insert_at, settled};
+use std::time::Duration;
 
 /// The configuration's sections that make a participant the anchor.
 fn by(anchor: &str) -> String {
@@ -194,6 +195,31 @@ each_pair! {
             bridge.close().await.unwrap();
             key += 10;
         }
+    }
+
+    /// Whoever asks what became of a transaction of before does not wait for a pass that settles others.
+    async fn an_old_outcome_waits_for_no_pass(other) {
+        let world = World::new(other).await;
+        let bridge = world.open_with(&by("journal")).await;
+        let id = insert(&bridge, 800).await.commit().await.unwrap().id;
+        bridge.close().await.unwrap();
+        let program = Program::start(world.config(&by("journal"))).await;
+        let rule = world.orders.proxy.on(world.orders.words().commit).and_stay_down().cut();
+        program.begin_commit(801).await;
+        rule.fired().await;
+        eventually("the ledger has committed", async || world.ledger.has(801).await).await;
+        program.crash().await;
+        world.orders.proxy.up();
+
+        let held = world.orders.proxy.on(world.orders.words().list).every().hold();
+        let slow = "[recovery]\nstatement_timeout = \"20s\"\nopen_wait = \"1s\"\n";
+        let bridge = world.open_with(&format!("{}{slow}", by(LEDGER))).await;
+        let asked = tokio::time::timeout(Duration::from_secs(10), bridge.outcome(id));
+        assert_eq!(asked.await.expect("it waits for a pass").unwrap(), Outcome::Committed);
+        held.disarm();
+        held.release();
+        world.is_on_both(801).await;
+        bridge.close().await.unwrap();
     }
 
     /// A row of a decision names no lineage. It needs none: another server under a known name is refused, and what earlier
