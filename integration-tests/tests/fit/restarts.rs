@@ -78,4 +78,45 @@ each_pair! {
         }
         bridge.close().await.unwrap();
     }
+
+    /// The connection is gone, and that shows when the next begin is sent: behind a network that keeps quiet. A session that was
+    /// idle for a while costs a second try. One that was used a moment ago is not asked first, and its transaction is to be run
+    /// again, which `Bridge::transaction` does by itself; begun by hand, its first statement fails.
+    async fn a_death_that_nobody_has_heard_of(other) {
+        let world = World::new(other).await;
+        let bridge = world.open_with("[pool]\nsize = 1\n").await;
+        let mut key = 1000;
+        for side in world.sides() {
+            for age in [Duration::ZERO, LONG] {
+                for by_closure in [false, true] {
+                    insert(&bridge, key).await.commit().await.unwrap();
+                    tokio::time::sleep(age).await;
+                    let rule = side.proxy.on(side.words().begin).reset();
+                    let case = format!("{}, idle for {age:?}, by a closure: {by_closure}", side.name);
+                    key += 1;
+                    if by_closure {
+                        let done = bridge.transaction(async |tx| {
+                            tokio::try_join!(insert_at(tx, LEDGER, key), insert_at(tx, ORDERS, key)).map(drop)
+                        });
+                        done.await.unwrap_or_else(|error| panic!("{case}: {}", error.chain()));
+                    } else {
+                        match begun(&bridge, key).await {
+                            Ok(tx) => drop(tx.commit().await.unwrap()),
+                            Err(error) => {
+                                assert!(age.is_zero(), "{case}: an error before its work: {}", error.chain());
+                                // PostgreSQL's client is lent as it is: the error is its driver's own.
+                                let expected =
+                                    if side.name == LEDGER { ErrorKind::Unavailable } else { ErrorKind::Retry };
+                                assert_eq!(error.kind(), expected, "{case}: {}", error.chain());
+                                world.is_nowhere(key).await;
+                            }
+                        }
+                    }
+                    assert_eq!(rule.times(), 1, "{case}: it has met the dead connection");
+                    key += 1;
+                }
+            }
+        }
+        bridge.close().await.unwrap();
+    }
 }
