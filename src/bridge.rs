@@ -65,11 +65,11 @@ impl Drop for Background {
     }
 }
 
-/// Does something that never ends. A bug that it meets must not end it for good, no more than the resolver's passes.
-async fn for_ever(engine: Arc<Engine>, what: &'static str, work: fn(&Engine) -> BoxFuture<'_, ()>) {
-    while AssertUnwindSafe(work(&engine)).catch_unwind().await.is_err() {
+/// Does something until it ends, if ever. A bug that it meets must not end it for good, no more than the resolver's passes.
+async fn for_ever<T>(on: Arc<T>, pause: Duration, what: &'static str, work: fn(&T) -> BoxFuture<'_, ()>) {
+    while AssertUnwindSafe(work(&on)).catch_unwind().await.is_err() {
         tracing::error!("{what} has met a bug; it begins anew");
-        tokio::time::sleep(jittered(engine.recovery.lease_interval)).await;
+        tokio::time::sleep(jittered(pause)).await;
     }
 }
 
@@ -100,6 +100,8 @@ impl Bridge {
     /// # Cancel safety
     /// As [`open`](Self::open).
     pub async fn open_with(config: Config, others: Vec<Arc<dyn Participant>>) -> Result<Self> {
+        // Code may have changed it since it was read.
+        config.check()?;
         let participants = participant::by_name(participant::from_config(&config)?, others)?;
         let engine = Arc::new(Engine::open(config.clone(), participants).await?);
         let mut reached = engine.reach_all().await;
@@ -122,19 +124,21 @@ impl Bridge {
             Err(_) => tracing::warn!("recovery goes on in the background: it took longer than recovery.open_wait"),
         }
         reached?;
-        let (leases, tables) = (engine.clone(), engine.clone());
-        let before = elsewhere.clone();
+        let (runtime, pause) = (&engine.runtime, engine.recovery.lease_interval);
+        let on_engine = |what, work| runtime.spawn(for_ever(engine.clone(), pause, what, work));
+        let before =
+            for_ever(elsewhere.clone(), pause, "settling what was decided elsewhere", Elsewhere::keep_settling);
         #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "figures are one more task"))]
         let mut tasks = vec![
-            engine.runtime.spawn(async move { before.keep_settling().await }),
-            engine.runtime.spawn(resolver.run()),
-            engine.runtime.spawn(for_ever(leases, "keeping the leases", |engine| Box::pin(engine.keep_leases()))),
-            engine.runtime.spawn(for_ever(tables, "pruning", |engine| Box::pin(engine.keep_pruning()))),
+            runtime.spawn(before),
+            runtime.spawn(resolver.run()),
+            on_engine("keeping the leases", |engine| Box::pin(engine.keep_leases())),
+            on_engine("pruning", |engine| Box::pin(engine.keep_pruning())),
         ];
         #[cfg(feature = "metrics")]
         {
             telemetry::describe();
-            tasks.push(engine.runtime.spawn(for_ever(engine.clone(), "telling figures", figures::keep)));
+            tasks.push(on_engine("telling figures", figures::keep));
         }
         Ok(Self { engine, elsewhere, background: Arc::new(Background(Mutex::new(tasks))) })
     }

@@ -31,7 +31,7 @@ pub use status::{ParticipantStatus, Status};
 use crate::config::{Config, RecoveryConfig};
 use crate::engine::{Engine, anchor, now_ms, opening};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Incarnation, NodeName, ParticipantName, TransactionId};
+use crate::id::{Incarnation, JournalId, NodeName, ParticipantName, TransactionId};
 use crate::journal::{self, Journal, Verdict};
 use crate::participant::{self, BoxFuture, Participant};
 use crate::protocol::recovery::{self, Action, BranchPlan, Memory, Observation, Plan, Recalled, questions};
@@ -56,6 +56,8 @@ pub struct Resolver {
     settings: RecoveryConfig,
     /// The participants that nothing speaks against, as far as they were asked without a bridge.
     vetted: Mutex<BTreeSet<ParticipantName>>,
+    /// Held by a pass over a journal that was opened for recovery. A bridge has its own.
+    passing: tokio::sync::Mutex<()>,
 }
 
 impl Resolver {
@@ -130,12 +132,29 @@ impl Resolver {
     }
 
     fn new(store: Store, node: NodeName, participants: Vec<Arc<dyn Participant>>, settings: RecoveryConfig) -> Self {
-        Self { store, node, participants, settings, vetted: Mutex::default() }
+        Self { store, node, participants, settings, vetted: Mutex::default(), passing: tokio::sync::Mutex::default() }
     }
 
     /// Asks about what the journal holds. Nothing is written to it while `look` runs: it should be short.
     pub fn image<T>(&self, look: impl FnOnce(&journal::Image) -> T) -> T {
         self.store.image(look)
+    }
+
+    /// The number of the journal; of an anchor it is made of its name and the node's.
+    pub fn journal(&self) -> Option<JournalId> {
+        self.store.id()
+    }
+
+    /// Reads what an anchor remembers, for [`image`](Self::image); a pass does so by itself. Of a journal all is read when it
+    /// is opened.
+    ///
+    /// # Errors
+    /// When the anchor cannot be read.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any point.
+    pub async fn remember(&self) -> Result<()> {
+        self.store.refresh().await
     }
 
     /// The configured participants, in the order of their names.
@@ -212,11 +231,12 @@ impl Resolver {
         }
     }
 
-    /// A bridge makes one pass at a time.
+    /// One pass is made at a time.
     async fn alone(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
         match &self.store {
             Store::Live(engine) => Some(engine.passing.lock().await),
-            Store::Locked(_) | Store::Offline(_) | Store::Read(_) => None,
+            Store::Locked(_) => Some(self.passing.lock().await),
+            Store::Offline(_) | Store::Read(_) => None,
         }
     }
 
@@ -308,6 +328,11 @@ impl Resolver {
     /// # Cancel safety
     /// May be dropped at any point.
     pub async fn close(self) -> Result<()> {
+        self.shut().await
+    }
+
+    /// [`close`](Self::close), while others may still hold it: what they ask for from then on fails.
+    pub(crate) async fn shut(&self) -> Result<()> {
         // What was noted is on the anchor before its connection is closed; what is not costs the next one work.
         let noted = match &self.store {
             Store::Locked(journal) if journal.is_on_anchor() => journal.flush().await,
@@ -315,7 +340,7 @@ impl Resolver {
         };
         join_all(self.participants.iter().map(|participant| participant.close())).await;
         noted?;
-        match self.store {
+        match &self.store {
             Store::Locked(journal) => journal.close(),
             Store::Live(_) | Store::Offline(_) | Store::Read(_) => Ok(()),
         }

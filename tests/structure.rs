@@ -71,6 +71,7 @@ fn modules_import_only_what_they_may() {
         ("error.rs", &["id"]),
         ("clock.rs", &["torture"]),
         ("config.rs", &["error", "id", "protocol"]),
+        ("config", &["error", "id", "protocol"]),
         ("protocol", &["id", "protocol"]),
         ("journal", &["id", "error", "protocol", "config", "journal", "torture", "clock", "telemetry"]),
         ("participant", &["id", "error", "protocol", "config", "participant", "torture", "clock", "telemetry"]),

@@ -2,9 +2,11 @@
 
 use handfast::protocol::recovery::Plan;
 use handfast::resolver::Resolver;
-use handfast::{Outcome, TransactionId};
+use handfast::{Bridge, ErrorKind, Outcome, TransactionId};
 use integration_tests::each_pair;
-use integration_tests::world::{LEDGER, ORDERS, Program, Side, World, eventually, insert, insert_at, settled};
+use integration_tests::servers::Flavor;
+use integration_tests::world::{Home, LEDGER, ORDERS, Program, Side, World, eventually, insert, insert_at, settled};
+use std::time::Duration;
 
 /// The configuration's sections that make a participant the anchor.
 fn by(anchor: &str) -> String {
@@ -193,6 +195,62 @@ each_pair! {
             bridge.close().await.unwrap();
             key += 10;
         }
+    }
+
+    /// Whoever asks what became of a transaction of before does not wait for a pass that settles others.
+    async fn an_old_outcome_waits_for_no_pass(other) {
+        let world = World::new(other).await;
+        let bridge = world.open_with(&by("journal")).await;
+        let id = insert(&bridge, 800).await.commit().await.unwrap().id;
+        bridge.close().await.unwrap();
+        let program = Program::start(world.config(&by("journal"))).await;
+        let rule = world.orders.proxy.on(world.orders.words().commit).and_stay_down().cut();
+        program.begin_commit(801).await;
+        rule.fired().await;
+        eventually("the ledger has committed", async || world.ledger.has(801).await).await;
+        program.crash().await;
+        world.orders.proxy.up();
+
+        let held = world.orders.proxy.on(world.orders.words().list).every().hold();
+        let slow = "[recovery]\nstatement_timeout = \"20s\"\nopen_wait = \"1s\"\n";
+        let bridge = world.open_with(&format!("{}{slow}", by(LEDGER))).await;
+        let asked = tokio::time::timeout(Duration::from_secs(10), bridge.outcome(id));
+        assert_eq!(asked.await.expect("it waits for a pass").unwrap(), Outcome::Committed);
+        held.disarm();
+        held.release();
+        world.is_on_both(801).await;
+        bridge.close().await.unwrap();
+    }
+
+    /// A row of a decision names no lineage. It needs none: another server under a known name is refused, and what earlier
+    /// openings left on the old one is given up by whoever adopts the new one, whatever was decided about it.
+    async fn another_server_is_refused_and_then_adopted(other) {
+        let mut world = World::on(Home::shared(Flavor::Postgres).await, Home::own(other).await).await;
+        let program = Program::start(world.config(&by(LEDGER))).await;
+        let rule = world.orders.proxy.on(world.orders.words().commit).every().cut();
+        let id = program.begin_commit(700).await;
+        rule.fired().await;
+        program.crash().await;
+        let node = world.ledger.node().to_owned();
+        let fresh = Side::new(ORDERS, Home::shared(other).await, &node).await;
+        std::mem::replace(&mut world.orders, fresh).server.kill().await.unwrap();
+
+        let refused = Bridge::open(world.config(&by(LEDGER))).await.map(|_| ()).expect_err("it is another server");
+        assert_eq!(refused.kind(), ErrorKind::Refused, "{}", refused.chain());
+        let resolver = Resolver::open(world.config(&by(LEDGER))).unwrap();
+        let pass = resolver.sweep(&|_| {}).await;
+        assert!(!pass.is_complete(), "the old server may still have it: {:#?}", pass.left);
+        assert_eq!(resolver.outcome(id).await.unwrap(), Outcome::Committed, "which its row says");
+        let adoption = resolver.adopt(ORDERS.parse().unwrap(), "its disks are lost").await.unwrap();
+        assert_eq!(adoption.unproven, [id]);
+        resolver.close().await.unwrap();
+
+        let bridge = world.open_with(&by(LEDGER)).await;
+        eventually("it is damaged", async || bridge.status().damaged == 1).await;
+        assert_eq!(bridge.outcome(id).await.unwrap(), Outcome::Damaged);
+        insert(&bridge, 701).await.commit().await.unwrap();
+        world.is_on_both(701).await;
+        bridge.close().await.unwrap();
     }
 
     /// What recovery finds where nobody knows yet whether it was decided.

@@ -9,10 +9,12 @@ use crate::config::{Config, Decision};
 use crate::engine::jittered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::TransactionId;
+use crate::participant::BoxFuture;
 use crate::protocol::Outcome;
 use crate::resolver::Resolver;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The resolvers of other places.
@@ -23,7 +25,8 @@ pub(super) struct Elsewhere {
 
 struct Place {
     decision: Decision,
-    resolver: tokio::sync::Mutex<Option<Resolver>>,
+    /// `None` once it was closed. Not locked while it works: who asks for an outcome does not wait for a pass.
+    resolver: Mutex<Option<Arc<Resolver>>>,
 }
 
 impl Elsewhere {
@@ -32,7 +35,7 @@ impl Elsewhere {
         let mut places = Vec::new();
         for decision in before {
             if let Some(resolver) = open(config, decision)? {
-                let resolver = tokio::sync::Mutex::new(Some(resolver));
+                let resolver = Mutex::new(Some(Arc::new(resolver)));
                 places.push(Place { decision, resolver });
             }
         }
@@ -65,7 +68,11 @@ impl Elsewhere {
     }
 
     /// Goes on until nothing is left anywhere.
-    pub(super) async fn keep_settling(&self) {
+    pub(super) fn keep_settling(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.settle_all())
+    }
+
+    async fn settle_all(&self) {
         let each = self.places.iter().map(|place| async move {
             let mut pause = self.backoff.0;
             while !matches!(place.pass().await, Ok(true)) {
@@ -80,8 +87,7 @@ impl Elsewhere {
     /// How a transaction ended that this bridge's own memory does not know.
     pub(super) async fn outcome(&self, id: TransactionId, unknown: Error) -> Result<Outcome> {
         for place in &self.places {
-            let resolver = place.resolver.lock().await;
-            let Some(resolver) = &*resolver else { continue };
+            let Some(resolver) = place.resolver() else { continue };
             match resolver.outcome(id).await {
                 Err(error) if error.kind() == ErrorKind::Unknown => {}
                 outcome => return outcome,
@@ -93,8 +99,9 @@ impl Elsewhere {
     /// Closes the connections, and the journal where there is one.
     pub(super) async fn close(&self) {
         for place in &self.places {
-            if let Some(resolver) = place.resolver.lock().await.take()
-                && let Err(error) = resolver.close().await
+            let open = place.lock().take();
+            if let Some(resolver) = open
+                && let Err(error) = resolver.shut().await
             {
                 tracing::warn!(decision = %place.decision, error = %error.chain(), "cannot be closed well");
             }
@@ -103,11 +110,19 @@ impl Elsewhere {
 }
 
 impl Place {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Resolver>>> {
+        // What is done under the lock cannot panic.
+        self.resolver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn resolver(&self) -> Option<Arc<Resolver>> {
+        self.lock().clone()
+    }
+
     /// One pass: whether nothing is left.
     async fn pass(&self) -> Result<bool> {
-        let resolver = self.resolver.lock().await;
         // Closed: nothing more is done.
-        let Some(resolver) = &*resolver else { return Ok(true) };
+        let Some(resolver) = self.resolver() else { return Ok(true) };
         let pass = resolver.sweep(&|_| {}).await;
         match pass.refused {
             Some(refused) => Err(refused),

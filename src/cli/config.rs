@@ -67,11 +67,23 @@ fn toml(path: &Path, options: &[String], values: &Value, sources: &Sources, shor
     text
 }
 
+/// A string of JSON is one of TOML, but for one character; a table is on one line.
+fn as_toml(value: &Value) -> String {
+    match value {
+        Value::Object(table) => {
+            let quoted = |text: &str| as_toml(&Value::from(text));
+            let entries: Vec<_> =
+                table.iter().map(|(key, one)| format!("{} = {}", quoted(key), as_toml(one))).collect();
+            format!("{{ {} }}", entries.join(", "))
+        }
+        other => other.to_string().replace('\u{7f}', "\\u007f"),
+    }
+}
+
 /// A secret is a comment, so that nobody takes what stands in its place for it.
 fn line(name: &str, value: &Value, source: Source, part: &str) -> String {
     let is_hidden = value.as_str().is_some_and(|text| text.contains(HIDDEN));
     let mark = if is_hidden { "# " } else { "" };
-    // A string of JSON is one of TOML, but for one character.
-    let said = format!("{mark}{name} = {}", value.to_string().replace('\u{7f}', "\\u007f"));
+    let said = format!("{mark}{name} = {}", as_toml(value));
     format!("{said:<40} # {source}{part}\n")
 }

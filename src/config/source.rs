@@ -44,10 +44,10 @@ impl Sources {
     }
 
     fn take(&mut self, value: &Value, path: String) {
-        let ValueKind::Table(table) = &value.kind else {
-            self.0.insert(path, of_value(value));
-            return;
-        };
+        if !path.is_empty() {
+            self.0.insert(path.clone(), of_value(value));
+        }
+        let ValueKind::Table(table) = &value.kind else { return };
         for (key, inner) in table {
             let dot = if path.is_empty() { "" } else { "." };
             self.take(inner, format!("{path}{dot}{key}"));

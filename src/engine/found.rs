@@ -26,15 +26,17 @@ impl Found {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over what a pass found. What was in doubt before keeps its time.
+    /// Takes over what a pass found. What was in doubt before keeps its time. `answered` are those whose damage was told with
+    /// their commit's answer.
     pub fn update(
         &self,
         in_doubt: impl Iterator<Item = TransactionId>,
         damaged: BTreeSet<TransactionId>,
+        answered: &BTreeSet<TransactionId>,
         unscanned: BTreeMap<ParticipantName, String>,
     ) {
         let mut last = self.last();
-        tell(&last, &damaged, &unscanned);
+        tell(&last, &damaged - answered, &unscanned);
         let since = |id: TransactionId| (id, last.in_doubt.get(&id).copied().unwrap_or_else(Instant::now));
         let in_doubt = in_doubt.map(since).collect();
         *last = Findings { in_doubt, damaged, unscanned };
@@ -42,7 +44,7 @@ impl Found {
 }
 
 /// What is new since the last pass, for whoever is on duty.
-fn tell(last: &Findings, damaged: &BTreeSet<TransactionId>, unscanned: &BTreeMap<ParticipantName, String>) {
+fn tell(last: &Findings, damaged: BTreeSet<TransactionId>, unscanned: &BTreeMap<ParticipantName, String>) {
     for id in damaged.difference(&last.damaged) {
         tracing::error!(%id, "damaged: a person is needed, `handfast explain` tells what happened");
     }

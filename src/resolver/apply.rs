@@ -30,7 +30,7 @@ impl Resolver {
             for (id, heard) in heard {
                 match heard {
                     Heard::Committed => view.observation.committed(id),
-                    Heard::RolledBack => view.observation.gone(id),
+                    Heard::RolledBack => view.observation.rolled_back(id),
                     Heard::Evidence(evidence) => view.observation.heard(id, evidence),
                     Heard::Refused(cause) => view.observation.unclear(id, cause),
                     Heard::Lost(cause) => view.observation.lost_sight(name, cause),

@@ -124,5 +124,7 @@ pub(super) fn remember(engine: &Engine, plan: &Plan, view: &View) {
     let in_doubt = plan.transactions.iter().filter(|one| !damaged(one.outcome) && is_open(one.action));
     let in_need = plan.transactions.iter().filter(|one| damaged(one.outcome));
     let unscanned = view.participants.iter().filter_map(|seen| Some((seen.name, seen.trouble.as_ref()?.chain())));
-    engine.found.update(in_doubt.map(|one| one.id), in_need.map(|one| one.id).collect(), unscanned.collect());
+    let answered = engine.live.damaged().into_iter().map(|sequence| engine.id(sequence)).collect();
+    let in_need = in_need.map(|one| one.id).collect();
+    engine.found.update(in_doubt.map(|one| one.id), in_need, &answered, unscanned.collect());
 }

@@ -47,6 +47,9 @@ impl Write for Records {
     }
 }
 
+/// What shows whatever there is, found well or not.
+const SHOWN: &[&str] = &["config", "list", "watch --count 1"];
+
 #[track_caller]
 fn silent(secret: &str, text: &str) {
     assert!(!text.is_empty(), "nothing was said, so nothing was looked at");
@@ -76,10 +79,12 @@ each_pair! {
             silent(PASSWORD, &format!("{:?}", bridge.status()));
             bridge.close().await.unwrap();
             let path = work.path(&config);
-            for arguments in ["list", "doctor --all", "recover", "--format json list", "--format json doctor"] {
-                let (code, said) = tool(&path, arguments).await;
-                assert_eq!(code, 0, "{said}");
-                silent(PASSWORD, &said);
+            for arguments in ["doctor --all", "recover", "drain", "init --print", "journal verify", "journal dump"].iter().chain(SHOWN) {
+                for format in ["text", "json"] {
+                    let (code, said) = tool(&path, &format!("--format {format} {arguments}")).await;
+                    assert_eq!(code, 0, "{arguments}: {said}");
+                    silent(PASSWORD, &said);
+                }
             }
         }
 
@@ -88,10 +93,12 @@ each_pair! {
         let error = Bridge::open(failing.build()).await.map(|_| ()).expect_err("a wrong password");
         silent(wrong, &format!("{error:?} {error} {:?}", error.chain()));
         let path = work.path(&failing);
-        for arguments in ["list", "doctor", "recover", "--format json list", "--format json doctor"] {
-            let (code, said) = tool(&path, arguments).await;
-            assert_ne!(code, 0, "{said}");
-            silent(wrong, &said);
+        for arguments in ["doctor", "recover", "drain --wait 1s"].iter().chain(SHOWN) {
+            for format in ["text", "json"] {
+                let (code, said) = tool(&path, &format!("--format {format} {arguments}")).await;
+                assert!(code != 0 || *arguments == "config", "{arguments}: {said}");
+                silent(wrong, &said);
+            }
         }
 
         let recorded = records.text();

@@ -20,6 +20,7 @@ url = "postgresql://app:pa55@db1/ledger?application_name=x"
 kind = "mysql"
 url = "mysql://app@db2/orders"
 pool_size = 32
+settings = { sql_mode = "ANSI_QUOTES", max_execution_time = 5000 }
 "#;
 
 const SHOWN: &str = r#"# In force, by FILE and the environment. Secrets are not shown.
@@ -63,6 +64,7 @@ url = "mysql://app@db2/orders"           # file
 witness = true                           # default
 pool_size = 32                           # file
 allow_unsafe = false                     # default
+settings = { "max_execution_time" = "5000", "sql_mode" = "ANSI_QUOTES" } # file
 "#;
 
 fn file(text: &str) -> (TempDir, PathBuf) {
@@ -88,6 +90,8 @@ async fn what_is_in_force_is_told_with_its_source() {
 
     let again = Config::from_toml(&ran.stdout).unwrap();
     assert_eq!((again.journal.segment_bytes, again.pool.size), (1 << 20, 8));
+    let of = |config: &Config| config.participants[&"orders".parse().unwrap()].settings.clone();
+    assert_eq!(of(&again), of(&Config::from_toml(FILE).unwrap()));
     assert_eq!(again.options(), Config::from_toml(FILE).unwrap().options());
 }
 
@@ -101,6 +105,8 @@ async fn programs_read_the_same() {
     assert_eq!(config["transaction"]["timeout"], "20s");
     assert_eq!(config["participants"]["ledger"]["password"], "(hidden)");
     assert_eq!(config["participants"]["orders"]["pool_size"], 32);
+    assert_eq!(config["participants"]["orders"]["settings"]["max_execution_time"], "5000");
+    assert!(config["participants"]["ledger"]["settings"].is_null());
     let sources = &json["sources"];
     assert_eq!(sources["transaction.timeout"], "file");
     assert_eq!(sources["transaction.retries"], "default");

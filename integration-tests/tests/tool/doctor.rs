@@ -35,6 +35,33 @@ fn fits(ran: &Ran) {
 }
 
 each_pair! {
+    /// Where a database keeps the decisions: its table, who may write it, and whose openings are in it.
+    async fn an_anchor(other) {
+        for anchor in ["ledger", "orders"] {
+            let stage = Stage::new(other).await.with_anchor(anchor);
+            is(finding(&stage.json("doctor", 0).await, None, "decisions"), "good", &[anchor]);
+            stage.tool("init").await.ended(0);
+            is(finding(&stage.json("doctor", 0).await, Some(anchor), "anchor"), "good", &["nothing of", "is in it yet"]);
+            // Two programs of one node are no strangers to each other, and what is found is what the anchor knows.
+            let mut application = stage.application().await;
+            let report = stage.json("doctor", 0).await;
+            is(finding(&report, Some(anchor), "anchor"), "good", &["entries of", "read and exchanged"]);
+            for participant in ["ledger", "orders"] {
+                assert!(findings(&report, Some(participant), "node name").is_empty(), "{report:#}");
+                let lineage = finding(&report, Some(participant), "lineage");
+                is(lineage, "good", &["the data is lineage"]);
+                assert!(!lineage.to_string().contains("new to this"), "{lineage:#}");
+            }
+            application.end().await;
+
+            let (server, database) =
+                if anchor == "ledger" { (stage.postgres, &stage.ledger) } else { (stage.mysql, &stage.orders) };
+            server.query(database, "ALTER TABLE handfast_anchor RENAME TO elsewhere").await.unwrap();
+            let failed = finding(&stage.json("doctor", 2).await, Some(anchor), "anchor").clone();
+            is(&failed, "failure", &["cannot be read or written", "handfast init", "CREATE TABLE"]);
+        }
+    }
+
     /// From an empty database to a running application: never a failure, nothing written but by `init`.
     async fn healthy(other) {
         let stage = Stage::new(other).await;

@@ -38,6 +38,30 @@ each_pair! {
     }
 }
 
+each_pair! {
+    /// The same tool where a database keeps the decisions.
+    async fn output_with_an_anchor(other) {
+        let stage = stage(other).await.with_anchor("ledger");
+        show(&stage, "anchor_before", &["list", "init", "list"]).await;
+
+        // Prepared, and the anchor has not decided: never.
+        killed_at(&stage, Some("'anchor "), None).await;
+        show(&stage, "anchor_undecided", &["list", "recover", "recover"]).await;
+
+        // The anchor has decided, and the other one has not heard of it.
+        let id = killed_at(&stage, None, Some("XA COMMIT")).await;
+        let (list, explain) = ("list", format!("explain {id}"));
+        show(&stage, "anchor_decided", &[list, &explain, "recover", &format!("outcome {id}")]).await;
+
+        clear(&stage).await;
+        let id = killed_at(&stage, None, Some("XA COMMIT")).await;
+        stage.mysql.kill().await.unwrap();
+        show(&stage, "anchor_server_down", &["recover", &format!("outcome {id}")]).await;
+        stage.mysql.restart().await.unwrap();
+        stage.tool("recover").await.ended(0);
+    }
+}
+
 /// Servers and names of its own, so that no other test shows in the output.
 pub async fn stage(other: Flavor) -> Stage {
     let (postgres, mysql) = tokio::join!(own(Flavor::Postgres), own(other));

@@ -222,6 +222,28 @@ async fn an_operator_hears_of_what_cannot_be_seen_once() {
     assert_eq!(of(Level::INFO, "can be seen again"), 1);
 }
 
+/// Damage that was told with the commit's answer is not told again by the pass that finds it.
+#[tokio::test]
+async fn an_operator_hears_of_damage_once() {
+    let world = World::new();
+    let bridge = world.open().await;
+    let (recorder, _guard) = Recorder::listen(LevelFilter::INFO);
+    let tx = write_both(&bridge).await;
+    let session: Arc<MemorySession> = tx.branch("left").await.unwrap();
+    session.end(true).unwrap();
+    session.begin().unwrap();
+    drop(session);
+    let id = tx.commit().await.unwrap_err().id().to_string();
+    let resolver = Resolver::live(bridge.engine.clone());
+    for _ in 0..2 {
+        let pass = resolver.sweep_branches(&|_| {}).await;
+        assert!(pass.left.transactions.iter().any(|one| one.outcome == Outcome::Damaged), "the pass finds it");
+        assert_eq!(bridge.status().damaged, 1);
+        let told = recorder.events(Level::ERROR);
+        assert_eq!(told.iter().filter(|(_, event)| event.fields.get("id") == Some(&id)).count(), 1, "{told:?}");
+    }
+}
+
 /// What an application traces in its closure belongs to the transaction.
 #[tokio::test]
 async fn the_closures_own_events_are_inside() {

@@ -1,10 +1,11 @@
 //! What the journal stands on: its directory, the file system below, the space there, and the journal itself.
 
+use super::known::Known;
 use crate::cli::exit::Exit;
-use crate::config::{Config, JournalConfig};
+use crate::config::Config;
 use crate::error::ErrorKind;
-use crate::id::{JournalId, ParticipantName};
-use crate::journal::{self, Image, Offline, Verdict};
+use crate::id::ParticipantName;
+use crate::journal::{self, Offline, Verdict};
 use crate::participant::{Finding, Severity};
 use std::path::{Path, PathBuf};
 
@@ -15,25 +16,25 @@ const SEGMENTS: u64 = 3;
 pub struct Machine {
     pub findings: Vec<Finding>,
     /// What the journal says, where there is one that can be read.
-    pub journal: Option<(JournalId, Image)>,
+    pub journal: Option<Known>,
     pub exit: Exit,
 }
 
 /// Looks without writing.
 pub fn look(config: &Config) -> Machine {
-    let Some(anchor) = config.transaction.decision.anchor() else { return look_at(&config.journal) };
+    let Some(anchor) = config.transaction.decision.anchor() else { return look_at(config) };
     let finding = decides(config, anchor);
     let exit = if finding.severity == Severity::Failure { Exit::Usage } else { Exit::Clean };
     Machine { findings: vec![finding], journal: None, exit }
 }
 
-fn look_at(config: &JournalConfig) -> Machine {
+fn look_at(config: &Config) -> Machine {
     let mut machine = Machine { findings: Vec::new(), journal: None, exit: Exit::Clean };
-    let directory = &config.directory;
+    let directory = &config.journal.directory;
     machine.findings.push(place(directory));
     if machine.findings[0].severity < Severity::Failure {
         machine.findings.push(file_system(directory));
-        machine.findings.push(space(directory, config.segment_bytes));
+        machine.findings.push(space(directory, config.journal.segment_bytes));
         machine.read(config);
     }
     if machine.findings.iter().any(|one| one.severity == Severity::Failure) {
@@ -162,10 +163,10 @@ fn free(_: &Path) -> Option<u64> {
 }
 
 impl Machine {
-    fn read(&mut self, config: &JournalConfig) {
+    fn read(&mut self, config: &Config) {
         let check = "journal";
-        match journal::read(&config.directory) {
-            Ok(found) => self.found(found),
+        match journal::read(&config.journal.directory) {
+            Ok(found) => self.found(found, config),
             Err(error) if error.kind() == ErrorKind::Config => {
                 let why = "opening a bridge makes one as well";
                 self.findings.push(Finding::of(Severity::Note, check, error.to_string(), why).cure("handfast init"));
@@ -178,7 +179,7 @@ impl Machine {
         }
     }
 
-    fn found(&mut self, found: Offline) {
+    fn found(&mut self, found: Offline, config: &Config) {
         let check = "journal";
         let name = found.journal.map_or_else(|| "(unknown)".into(), |id| id.to_string());
         self.findings.push(match &found.verdict {
@@ -198,7 +199,7 @@ impl Machine {
         } else {
             self.findings.push(Finding::good("lock", "nobody has the journal open"));
         }
-        self.journal = found.journal.map(|id| (id, found.image));
+        self.journal = found.journal.map(|id| Known::of(id, "journal", &found.image, config));
     }
 }
 
@@ -236,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_missing_directory_is_all_that_is_said() {
-        let config = JournalConfig { directory: "/nowhere/handfast".into(), segment_bytes: 65536 };
+        let config = Config::from_toml("node = \"n\"\njournal.directory = \"/nowhere/handfast\"").unwrap();
         let machine = look_at(&config);
         assert_eq!((machine.findings.len(), machine.exit), (1, Exit::Usage));
     }

@@ -17,6 +17,7 @@
 //! It changes nothing but for the one branch that each participant prepares and rolls back, and works beside a running
 //! application.
 
+mod known;
 mod machine;
 mod text;
 
@@ -26,10 +27,10 @@ use super::output::Output;
 use super::report::for_people;
 use crate::Config;
 use crate::error::Result;
-use crate::id::{JournalId, Lineage, NodeName, ParticipantName};
-use crate::journal::Image;
+use crate::id::{Lineage, ParticipantName};
 use crate::participant::{self, Finding, Participant, Severity};
 use futures_util::future::join_all;
+use known::Known;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,10 +54,13 @@ struct Patient {
 pub async fn run(config: &Config, all: bool, output: &mut Output) -> Result<Exit> {
     let participants = participant::from_config(config)?;
     let machine = machine::look(config);
-    let known = machine.journal.as_ref();
+    let known = match Known::of_anchor(config).await {
+        Some(known) => Some(known),
+        None => machine.journal,
+    };
     // Each call is bounded by itself; together they are, too, however many there are.
     let patience = (config.recovery.statement_timeout + config.pool.connect_timeout) * 4;
-    let mut patients = join_all(participants.iter().map(|one| examine(one, config.node, known, patience))).await;
+    let mut patients = join_all(participants.iter().map(|one| examine(one, config, known.as_ref(), patience))).await;
     join_all(participants.iter().map(|one| one.close())).await;
     compare(&mut patients);
     let exit = patients.iter().map(|one| one.exit).fold(machine.exit, Exit::max);
@@ -70,8 +74,8 @@ pub async fn run(config: &Config, all: bool, output: &mut Output) -> Result<Exit
 /// One participant, whatever it does.
 async fn examine(
     participant: &Arc<dyn Participant>,
-    node: NodeName,
-    journal: Option<&(JournalId, Image)>,
+    config: &Config,
+    known: Option<&Known>,
     patience: Duration,
 ) -> Patient {
     let name = participant.name();
@@ -84,7 +88,7 @@ async fn examine(
         findings: Vec::new(),
         exit: Exit::Clean,
     };
-    let examined = tokio::time::timeout(patience, look(participant, node, journal, &mut patient)).await;
+    let examined = tokio::time::timeout(patience, look(participant, config, known, &mut patient)).await;
     patient.kind = participant.kind();
     match examined {
         Ok(Ok(())) => {}
@@ -113,23 +117,30 @@ async fn examine(
 
 async fn look(
     participant: &Arc<dyn Participant>,
-    node: NodeName,
-    journal: Option<&(JournalId, Image)>,
+    config: &Config,
+    known: Option<&Known>,
     patient: &mut Patient,
 ) -> Result<()> {
     let server = participant.identify().await?;
     patient.server = Some(server.description);
     patient.lineage = server.lineage;
-    let known = journal.and_then(|(_, image)| image.participant(participant.name())).map(|known| known.lineage);
-    let lineage = lineage(known, server.lineage);
+    let keeper = known.map_or("journal", |known| known.keeper);
+    let lineage = lineage(keeper, known.and_then(|known| known.lineage(participant.name())), server.lineage);
     if lineage.severity == Severity::Failure {
         patient.exit = Exit::Refused;
     }
     patient.findings.push(lineage);
     patient.findings.extend(participant.check().await?);
-    if server.lineage.is_some() {
+    let node = config.node;
+    let is_anchor = config.transaction.decision.anchor() == Some(participant.name());
+    if is_anchor && server.lineage.is_some() {
+        patient.findings.extend(known::entries(&**participant, node).await);
+    }
+    // Whether others are strangers is not known of an anchor that has not answered.
+    let is_known = known.is_some() || config.transaction.decision.anchor().is_none();
+    if server.lineage.is_some() && is_known {
         let namesakes = participant.registry().await?.into_iter().filter(|one| one.node == node);
-        let strangers = namesakes.filter(|one| journal.is_none_or(|(id, _)| one.journal != *id));
+        let strangers = namesakes.filter(|one| known.is_none_or(|known| one.journal != known.id));
         let newest = strangers.min_by_key(|one| one.age);
         patient.findings.extend(newest.map(|one| {
             let found = format!(
@@ -147,20 +158,20 @@ async fn look(
     Ok(())
 }
 
-/// Whether the data is what the journal knows by that name.
-fn lineage(known: Option<Lineage>, found: Option<Lineage>) -> Finding {
+/// Whether the data is what the journal, or the anchor, knows by that name.
+fn lineage(keeper: &str, known: Option<Lineage>, found: Option<Lineage>) -> Finding {
     let check = "lineage";
     match (known, found) {
         (Some(known), Some(found)) if known == found => Finding::good(check, format!("the data is lineage {found}")),
         (Some(known), found) => {
             let found = found.map_or_else(|| "no tables of Handfast".into(), |found| format!("lineage {found}"));
-            let found = format!("another server than the journal knows: it has {found}, the journal expects {known}");
+            let found = format!("another server than the {keeper} knows: it has {found}, the {keeper} expects {known}");
             let why = "the URL leads elsewhere, or the data was created anew or restored; nothing there is touched";
             Finding::of(Severity::Failure, check, found, why).cure(
                 "correct the URL; if this is the right server from now on: handfast adopt PARTICIPANT --reason TEXT",
             )
         }
-        (None, Some(found)) => Finding::good(check, format!("the data is lineage {found}, new to this journal")),
+        (None, Some(found)) => Finding::good(check, format!("the data is lineage {found}, new to this {keeper}")),
         (None, None) => Finding::good(check, "the data has no lineage yet: opening gives it one"),
     }
 }

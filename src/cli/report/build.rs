@@ -8,8 +8,8 @@ use crate::cli::exit::Exit;
 use crate::error::Error;
 use crate::id::{BranchId, ParticipantName};
 use crate::participant::Registered;
-use crate::protocol::IncarnationRecord;
 use crate::protocol::recovery::{Action, BranchPlan, Evidence, History, Plan, Sighting as State, TransactionPlan};
+use crate::protocol::{IncarnationRecord, Outcome};
 use crate::resolver::{Foreigner, Hindrance, Pass, Seen, Unsettled, View};
 
 impl<'a> Report<'a> {
@@ -188,8 +188,8 @@ impl Transaction {
         for found in &first.branches {
             let gid = BranchId::to_string(&found.id);
             match now.branches.iter_mut().find(|branch| branch.gid == gid) {
-                Some(branch) => branch.was(found),
-                None => now.branches.push(Branch::settled(found, facts)),
+                Some(branch) => branch.was(found, left.outcome),
+                None => now.branches.push(Branch::settled(found, left.outcome, facts)),
             }
         }
         let done = now.branches.iter().filter(|branch| branch.done).map(|branch| branch.action).max();
@@ -199,7 +199,7 @@ impl Transaction {
 
     /// One that was settled and shows no more.
     fn settled(first: &TransactionPlan, facts: &Facts) -> Self {
-        let branches = first.branches.iter().map(|one| Branch::settled(one, facts)).collect();
+        let branches = first.branches.iter().map(|one| Branch::settled(one, first.outcome, facts)).collect();
         Self { done: true, branches, exit: Exit::Clean, ..Self::planned(first, facts) }
     }
 }
@@ -227,19 +227,37 @@ impl Branch {
     }
 
     /// One that was dealt with and shows no more.
-    fn settled(first: &BranchPlan, facts: &Facts) -> Self {
-        let done = matches!(first.action, Action::Commit | Action::RollBack);
-        Self { done, waiting: Some(Vec::new()), ..Self::planned(first, facts) }
+    fn settled(first: &BranchPlan, outcome: Outcome, facts: &Facts) -> Self {
+        let mut now = Self { waiting: Some(Vec::new()), ..Self::planned(first, facts) };
+        match carried_out(first, outcome) {
+            Some((action, why)) => (now.done, now.action, now.why) = (true, action, why),
+            // What it had to wait for has come.
+            None if matches!(first.action, Action::Wait | Action::Ask) => {
+                (now.action, now.why) = (Action::Nothing, "nothing is left of it".into());
+            }
+            None => {}
+        }
+        now
     }
 
     /// Tells how it was found; and what was done, if it is at rest now.
-    fn was(&mut self, first: &BranchPlan) {
+    fn was(&mut self, first: &BranchPlan, outcome: Outcome) {
         let at_rest = matches!(self.action, Action::Nothing | Action::Finish | Action::FinishUnproven);
         self.state = first.sighting;
-        if at_rest && matches!(first.action, Action::Commit | Action::RollBack) {
-            self.done = true;
-            self.action = first.action;
-            self.why.clone_from(&first.why);
+        if at_rest && let Some((action, why)) = carried_out(first, outcome) {
+            (self.done, self.action, self.why) = (true, action, why);
         }
+    }
+}
+
+/// What was done to a branch that is at rest now, and why: what it was found to need; or where that was to wait for a word
+/// (an anchor's, a dying session's), what the word was.
+fn carried_out(first: &BranchPlan, outcome: Outcome) -> Option<(Action, String)> {
+    let waited = first.sighting == State::Listed && matches!(first.action, Action::Wait | Action::Ask);
+    match (first.action, outcome) {
+        (Action::Commit | Action::RollBack, _) => Some((first.action, first.why.clone())),
+        (_, Outcome::Committed) if waited => Some((Action::Commit, "the decision is to commit".into())),
+        (_, Outcome::RolledBack) if waited => Some((Action::RollBack, "there is no decision to commit".into())),
+        _ => None,
     }
 }

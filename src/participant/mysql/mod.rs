@@ -82,6 +82,8 @@ use std::time::Duration;
 /// A MySQL or MariaDB database that takes part.
 pub struct Mysql {
     connector: Connector,
+    /// With the settings that are for the application's sessions alone.
+    sessions: Connector,
     control: Arc<Control>,
     sql: Arc<Sql>,
     pool_size: usize,
@@ -106,11 +108,25 @@ impl Mysql {
         let schema = config.schema.clone().unwrap_or_else(|| database.clone());
         let sql = Arc::new(Sql::new(database, schema, config.witness));
         let product = Arc::new(OnceLock::new());
-        let connector = Connector { name, opts, access, timeout: pool.connect_timeout, sql: sql.clone(), product };
+        let connector = Connector {
+            name,
+            opts,
+            access,
+            timeout: pool.connect_timeout,
+            sql: sql.clone(),
+            product,
+            restored: Arc::new([]),
+        };
+        let sessions = Connector {
+            opts: url::with_settings(&connector.opts, &config.settings),
+            restored: config.settings.keys().cloned().collect(),
+            ..connector.clone()
+        };
         let nonce = AtomicU64::new(witness::random()?);
         Ok(Self {
             control: Arc::new(Control::new(connector.clone(), recovery.statement_timeout, silence(recovery))),
             connector,
+            sessions,
             sql,
             pool_size: config.pool_size.unwrap_or(pool.size),
             expected: Expected {
@@ -160,7 +176,7 @@ impl Mysql {
         let lineage = self.setup().register(registration, Slots::count(self.pool_size)).await?;
         let Registration { incarnation, participant, .. } = *registration;
         let sessions = Sessions {
-            connector: self.connector.clone(),
+            connector: self.sessions.clone(),
             named: SessionName { incarnation, participant, slot: 0 },
             lineage,
             slots: Slots::new(self.pool_size),

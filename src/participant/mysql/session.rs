@@ -72,6 +72,8 @@ pub(super) struct Connector {
     pub(super) access: Arc<Access>,
     pub(super) timeout: Duration,
     pub(super) sql: Arc<Sql>,
+    /// Settings to restore beside those that are always restored.
+    pub(super) restored: Arc<[String]>,
     /// Known from the first connection on.
     pub(super) product: Arc<OnceLock<Product>>,
 }
@@ -200,7 +202,7 @@ impl Naming<'_> {
     /// Remembers what a new session is like.
     async fn fresh(&self, wire: &mut Wire, slot: &Slot, product: Product) -> Result<Fresh> {
         let connector = &self.0.connector;
-        let restoring = wire.conn().query_first::<String, _>(Sql::restoring(product)).await;
+        let restoring = wire.conn().query_first::<String, _>(Sql::restoring(product, &connector.restored)).await;
         let restoring =
             restoring.map_err(|error| explain(connector.name, "cannot read the session's settings", error))?;
         let restoring = restoring.ok_or_else(|| connector.unavailable("the session shows no settings"))?;

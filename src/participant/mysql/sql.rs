@@ -13,6 +13,7 @@ mod upkeep;
 
 pub(super) use self::branch::{BranchSql, Open};
 pub(super) use self::question::{Question, Shows, Step};
+pub(super) use self::session::set;
 use crate::id::{BranchId, Incarnation, Lineage, SessionName};
 use crate::participant::Registration;
 use crate::participant::witness::{Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, PAGE};

@@ -1,11 +1,12 @@
 //! The URL of a participant: what the driver takes of it, and what is said elsewhere.
 
-use super::ssl;
-use crate::config::{ParticipantConfig, Tls};
+use super::{sql, ssl};
+use crate::config::{Driver, ParticipantConfig, Tls};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ParticipantName;
 use crate::participant::access::{Access, Place};
 use mysql_async::{Opts, OptsBuilder, SslOpts};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,8 +26,18 @@ pub(super) struct Read {
 /// The driver's options, and what a connection needs beside them. What the URL holds is never shown: it may be a password.
 pub(super) fn read(name: ParticipantName, config: &ParticipantConfig) -> Result<Read> {
     let wrong = |what: &str| Error::new(ErrorKind::Config, format!("participants.{name}.url {what}")).at(name);
-    let opts = Opts::from_url(&config.url);
-    let opts = opts.map_err(|_| wrong("is not a URL of MySQL: mysql://USER@HOST:PORT/DATABASE"))?;
+    let opts = match &config.driver {
+        Some(Driver::Mysql(opts)) if opts.ssl_opts().is_some() => {
+            return Err(wrong("comes from options that say how to encrypt: say it by tls and the keys beside it"));
+        }
+        Some(Driver::Mysql(opts)) => opts.clone(),
+        Some(Driver::Postgres(_)) => {
+            return Err(wrong("comes from options of PostgreSQL's driver, and kind is \"mysql\""));
+        }
+        None => {
+            Opts::from_url(&config.url).map_err(|_| wrong("is not a URL of MySQL: mysql://USER@HOST:PORT/DATABASE"))?
+        }
+    };
     let database = opts.db_name().filter(|database| !database.is_empty());
     let database = database.ok_or_else(|| wrong("names no database"))?.to_owned();
     if opts.user().is_none_or(str::is_empty) {
@@ -34,7 +45,7 @@ pub(super) fn read(name: ParticipantName, config: &ParticipantConfig) -> Result<
     }
     let place = if opts.socket().is_some() { Place::Socket } else { Place::of(opts.ip_or_hostname()) };
     let access = Access::new(name, config, place)?;
-    if let Some(switch) = switch(&config.url) {
+    if let Some(switch) = switch(&config.url).filter(|_| config.driver.is_none()) {
         access.agrees_with_url(said(&opts).as_str(), switch)?;
     }
     ssl::check(access.tls()).map_err(|error| error.at(name))?;
@@ -45,6 +56,17 @@ pub(super) fn read(name: ParticipantName, config: &ParticipantConfig) -> Result<
     // The driver would move to a socket file that the server names, past every proxy on the way.
     let opts = OptsBuilder::from_opts(opts).ssl_opts(None::<SslOpts>).prefer_socket(false);
     Ok(Read { opts: opts.tcp_keepalive(Some(KEEPALIVE)).into(), database, access })
+}
+
+/// The same with settings that a session begins with, and gets again behind each reset.
+pub(super) fn with_settings(opts: &Opts, settings: &BTreeMap<String, String>) -> Opts {
+    if settings.is_empty() {
+        return opts.clone();
+    }
+    let mut setup = opts.setup().to_vec();
+    // The driver begins at the end of the list: what code has put there lies over this.
+    setup.push(sql::set(settings));
+    OptsBuilder::from_opts(opts.clone()).setup(setup).into()
 }
 
 /// The first of the driver's switches in a URL.
@@ -98,6 +120,21 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Config);
             assert!(!ssl::driver_has_tls() || error.to_string().contains("say it by tls alone"), "{url}: {error}");
         }
+    }
+
+    #[test]
+    fn options_by_code_are_kept_but_for_encryption() {
+        let read = |driver: OptsBuilder| {
+            let driver = driver.ip_or_hostname("localhost").user(Some("app")).db_name(Some("orders"));
+            super::read("orders".parse().unwrap(), &ParticipantConfig::mysql(driver))
+        };
+        let Read { opts, database, .. } = read(OptsBuilder::default().setup(vec!["SET @tenant = 7"])).unwrap();
+        let settings = [("sql_mode".to_owned(), "ANSI".to_owned())].into();
+        assert_eq!((database.as_str(), opts.setup()), ("orders", &["SET @tenant = 7".to_owned()][..]));
+        let set = "SET SESSION sql_mode = 'ANSI'".to_owned();
+        assert_eq!(with_settings(&opts, &settings).setup(), ["SET @tenant = 7".to_owned(), set]);
+        let error = read(OptsBuilder::default().ssl_opts(SslOpts::default())).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("say it by tls"), "{error}");
     }
 
     #[test]

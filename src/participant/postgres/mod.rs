@@ -76,6 +76,8 @@ use tokio_postgres::types::{ToSql, Type};
 /// A PostgreSQL database that takes part.
 pub struct Postgres {
     connector: Connector,
+    /// With the settings that are for the application's sessions alone.
+    sessions: Connector,
     control: Arc<Control>,
     sql: Arc<Sql>,
     pool_size: usize,
@@ -99,10 +101,13 @@ impl Postgres {
         let sql = Arc::new(Sql::new(schema, config.witness));
         let (driver, access) = url::read(name, config, pool.connect_timeout)?;
         let connector = Connector { name, config: driver, access, timeout: pool.connect_timeout, sql: sql.clone() };
+        let sessions =
+            Connector { config: url::with_settings(&connector.config, &config.settings), ..connector.clone() };
         let pool_size = config.pool_size.unwrap_or(pool.size);
         Ok(Self {
             control: Arc::new(Control::new(connector.clone(), recovery.statement_timeout, silence(recovery))),
             connector,
+            sessions,
             sql,
             pool_size,
             expected: Expected {
@@ -150,7 +155,7 @@ impl Postgres {
         let lineage = self.setup().register(registration, Slots::count(self.pool_size)).await?;
         let Registration { incarnation, participant, .. } = *registration;
         let sessions = Sessions {
-            connector: self.connector.clone(),
+            connector: self.sessions.clone(),
             named: SessionName { incarnation, participant, slot: 0 },
             lineage,
             slots: Slots::new(self.pool_size),

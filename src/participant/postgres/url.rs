@@ -1,10 +1,11 @@
 //! The URL of a participant: what the driver takes of it, and what is said elsewhere.
 
 use super::transport::Transport;
-use crate::config::{ParticipantConfig, Tls};
+use crate::config::{Driver, ParticipantConfig, Tls};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ParticipantName;
 use crate::participant::access::{Access, Place};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -19,9 +20,13 @@ pub(super) fn read(
     connect_timeout: Duration,
 ) -> Result<(Config, Arc<Access>)> {
     let wrong = |what: &str| Error::new(ErrorKind::Config, format!("participants.{name}.url {what}")).at(name);
-    let said = sslmode(&config.url);
-    let parsed = Config::from_str(&for_the_driver(&config.url, said.clone()));
-    let mut driver = parsed.map_err(|_| wrong("is not a URL of PostgreSQL: postgresql://USER@HOST:PORT/DATABASE"))?;
+    let said = if config.driver.is_none() { sslmode(&config.url) } else { None };
+    let mut driver = match &config.driver {
+        Some(Driver::Postgres(driver)) => Config::clone(driver),
+        Some(Driver::Mysql(_)) => return Err(wrong("comes from options of MySQL's driver, and kind is \"postgres\"")),
+        None => Config::from_str(&for_the_driver(&config.url, said.clone()))
+            .map_err(|_| wrong("is not a URL of PostgreSQL: postgresql://USER@HOST:PORT/DATABASE"))?,
+    };
     if driver.get_hosts().is_empty() && driver.get_hostaddrs().is_empty() {
         return Err(wrong("names no host"));
     }
@@ -33,6 +38,9 @@ pub(super) fn read(
     if let Some(said) = said {
         access.agrees_with_url(&config.url[said], "sslmode")?;
     }
+    if config.driver.is_some() && driver.get_ssl_mode() == SslMode::Disable {
+        access.agrees_with_url(Tls::Disable.as_str(), "ssl_mode")?;
+    }
     if access.tls() != Tls::Disable && driver.get_hosts().is_empty() {
         return Err(wrong("names no host beside hostaddr: encryption needs one"));
     }
@@ -41,6 +49,25 @@ pub(super) fn read(
     driver.ssl_mode(if access.tls() == Tls::Disable { SslMode::Disable } else { SslMode::Require });
     driver.connect_timeout(connect_timeout);
     Ok((driver, access))
+}
+
+/// The same with settings that a session begins with and comes back to by `RESET ALL`, as its startup options.
+pub(super) fn with_settings(driver: &Config, settings: &BTreeMap<String, String>) -> Config {
+    let mut driver = driver.clone();
+    let mut options = driver.get_options().unwrap_or_default().to_owned();
+    for (name, value) in settings {
+        options += &format!(" -c {name}=");
+        for c in value.chars() {
+            if c == '\\' || c.is_ascii_whitespace() {
+                options.push('\\');
+            }
+            options.push(c);
+        }
+    }
+    if !options.is_empty() {
+        driver.options(options);
+    }
+    driver
 }
 
 /// Where all of its hosts are; `None` for sockets among addresses.
@@ -120,6 +147,31 @@ mod tests {
         ] {
             assert_eq!(sslmode(url).map(|at| &url[at]), mode, "{url}");
         }
+    }
+
+    #[test]
+    fn settings_are_startup_options_behind_those_of_the_url() {
+        let driver = read("postgresql://app@localhost/ledger?options=-c%20work_mem%3D77kB", "").unwrap();
+        let settings = [("app.tenant", "a 'b' \\ c"), ("search_path", "app, public")];
+        let settings = settings.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let expected = r"-c work_mem=77kB -c app.tenant=a\ 'b'\ \\\ c -c search_path=app,\ public";
+        assert_eq!(with_settings(&driver, &settings).get_options(), Some(expected));
+        assert_eq!(with_settings(&Config::new(), &BTreeMap::new()).get_options(), None);
+    }
+
+    #[test]
+    fn options_by_code_agree_with_what_is_said_of_encryption() {
+        let read = |mode: SslMode, tls: Option<Tls>| {
+            let mut driver = Config::new();
+            driver.host("db1").user("app").dbname("ledger").ssl_mode(mode);
+            let config = ParticipantConfig { tls, ..ParticipantConfig::postgres(driver) };
+            super::read("ledger".parse().unwrap(), &config, Duration::from_secs(1)).map(|(driver, _)| driver)
+        };
+        let error = read(SslMode::Disable, Some(Tls::Require)).unwrap_err();
+        assert!(error.to_string().contains("say it by tls alone") || !cfg!(feature = "rustls"), "{error}");
+        assert_eq!(read(SslMode::Prefer, Some(Tls::Disable)).unwrap().get_ssl_mode(), SslMode::Disable);
+        #[cfg(feature = "rustls")]
+        assert_eq!(read(SslMode::Prefer, None).unwrap().get_ssl_mode(), SslMode::Require);
     }
 
     #[test]

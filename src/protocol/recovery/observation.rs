@@ -98,6 +98,8 @@ pub struct Observation {
     pub(super) unclear: BTreeMap<BranchId, String>,
     /// Participants that have answered in this pass, and are out of sight since.
     pub(super) answered: BTreeSet<ParticipantName>,
+    /// Transactions of which a prepared branch was rolled back in this pass: no single writer has decided them.
+    pub(super) undone: BTreeSet<TransactionId>,
 }
 
 impl Observation {
@@ -111,6 +113,7 @@ impl Observation {
             evidence: BTreeMap::new(),
             unclear: BTreeMap::new(),
             answered: BTreeSet::new(),
+            undone: BTreeSet::new(),
         }
     }
 
@@ -146,6 +149,12 @@ impl Observation {
     pub fn committed(&mut self, branch: BranchId) {
         self.gone(branch);
         self.heard(branch, Evidence::Committed);
+    }
+
+    /// The server's positive answer to our rollback.
+    pub fn rolled_back(&mut self, branch: BranchId) {
+        self.gone(branch);
+        self.undone.insert(branch.transaction);
     }
 
     /// The branch is not prepared any more.

@@ -193,7 +193,13 @@ impl Look<'_> {
         let plans: Vec<_> = branches.iter().map(|branch| self.one(*branch, history, recalled.as_ref())).collect();
         let action = plans.iter().map(|branch| branch.action).max().unwrap_or(Action::Nothing);
         let participants = memory.incarnation(id.incarnation).map_or(0, |opened| opened.participants.len());
-        let outcome = outcome(history, &plans, participants, settled);
+        let outcome = match outcome(history, &plans, participants, settled) {
+            // What was prepared, and is not any more, was proof as well.
+            Outcome::InDoubt if history == History::Undecided && self.observation.undone.contains(&id) => {
+                Outcome::RolledBack
+            }
+            outcome => outcome,
+        };
         let note = note(id, history, recalled.as_ref(), &plans);
         assert!(note.is_none() || matches!(action, Action::Nothing | Action::Finish | Action::FinishUnproven));
         TransactionPlan { id, history, outcome, action, branches: plans, note, damage: None }.damaged_before(damage)

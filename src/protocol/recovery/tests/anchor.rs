@@ -66,6 +66,11 @@ fn the_fence_or_the_row_decides() {
     let mut books = anchored();
     let fenced = plan(&books, &seen(&books, whole(BTreeSet::new()), Some(Evidence::Never)));
     assert_eq!((on(&fenced, "orders").action, only(&fenced).outcome), (Action::RollBack, Outcome::RolledBack));
+    // Once that was done, what is left to see is the fence: it still is the outcome.
+    let mut observed = seen(&books, whole(BTreeSet::new()), Some(Evidence::Never));
+    observed.rolled_back(books.branch(seven(), "orders").unwrap());
+    let undone = plan(&books, &observed);
+    assert_eq!((only(&undone).action, only(&undone).outcome), (Action::Nothing, Outcome::RolledBack));
     // Known before the scan: what is not listed has ended, and the row is done with when all of it is proven.
     books.decide(seven(), &["ledger", "orders"]);
     let mut observed = seen(&books, whole(BTreeSet::new()), Some(Evidence::Committed));
