@@ -268,7 +268,15 @@ impl BranchId {
 
     /// The XA identifier as SQL text, in hexadecimal so that nothing has to be quoted.
     pub fn xid_sql(&self) -> String {
-        format!("X'{}',X'{}',{}", hex(self.gtrid().as_bytes()), hex(self.bqual().as_bytes()), format_id())
+        let mut sql = String::with_capacity(192);
+        let mut literal = |digits: fmt::Arguments<'_>| {
+            sql.push_str("X'");
+            fmt::write(&mut Hex(&mut sql), digits).expect("writing to a String cannot fail");
+            sql.push_str("',");
+        };
+        literal(format_args!("{}", self.transaction));
+        literal(format_args!("{}.{}", self.participant, self.slot));
+        sql + &format_id().to_string()
     }
 
     /// The branch behind an XA identifier as a server lists it; `None` for a foreign one.
@@ -334,11 +342,27 @@ impl fmt::Display for SessionName {
 
 /// Bytes as lower-case hexadecimal digits: XA literals, and foreign identifiers shown to people.
 pub fn hex(bytes: &[u8]) -> String {
-    use fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a String cannot fail");
-        text
-    })
+    let mut text = String::with_capacity(bytes.len() * 2);
+    Hex(&mut text).push(bytes);
+    text
+}
+
+/// Writes what is written to it as hexadecimal digits.
+struct Hex<'a>(&'a mut String);
+
+impl Hex<'_> {
+    fn push(&mut self, bytes: &[u8]) {
+        const DIGITS: [u8; 16] = *b"0123456789abcdef";
+        let digit = |half: u8| char::from(DIGITS[usize::from(half)]);
+        self.0.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
+    }
+}
+
+impl fmt::Write for Hex<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text.as_bytes());
+        Ok(())
+    }
 }
 
 #[cfg(test)]
