@@ -210,6 +210,11 @@ impl TransactionId {
         BranchId { transaction: self, participant, slot }
     }
 
+    fn line(&self) -> Line {
+        let line = Line::default().text(FORMAT).text(".").text(self.node.as_str());
+        line.text(".").hex16(self.incarnation.0).text(".").decimal(self.sequence)
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split('.');
         let format = fields.next()?;
@@ -232,7 +237,7 @@ impl FromStr for TransactionId {
 
 impl fmt::Display for TransactionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{FORMAT}.{}.{}.{}", self.node, self.incarnation, self.sequence)
+        f.write_str(self.line().as_str())
     }
 }
 
@@ -263,20 +268,17 @@ impl BranchId {
 
     /// The branch qualifier of the XA identifier.
     pub fn bqual(&self) -> String {
-        format!("{}.{}", self.participant, self.slot)
+        self.qualifier(Line::default()).as_str().to_owned()
+    }
+
+    fn qualifier(&self, line: Line) -> Line {
+        line.decimal(self.participant.into()).text(".").decimal(self.slot.into())
     }
 
     /// The XA identifier as SQL text, in hexadecimal so that nothing has to be quoted.
     pub fn xid_sql(&self) -> String {
-        let mut sql = String::with_capacity(192);
-        let mut literal = |digits: fmt::Arguments<'_>| {
-            sql.push_str("X'");
-            fmt::write(&mut Hex(&mut sql), digits).expect("writing to a String cannot fail");
-            sql.push_str("',");
-        };
-        literal(format_args!("{}", self.transaction));
-        literal(format_args!("{}.{}", self.participant, self.slot));
-        sql + &format_id().to_string()
+        let (gtrid, bqual) = (self.transaction.line(), self.qualifier(Line::default()));
+        format!("X'{}',X'{}',{}", hex(gtrid.as_str().as_bytes()), hex(bqual.as_str().as_bytes()), format_id())
     }
 
     /// The branch behind an XA identifier as a server lists it; `None` for a foreign one.
@@ -313,7 +315,7 @@ impl FromStr for BranchId {
 
 impl fmt::Display for BranchId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.transaction, self.participant, self.slot)
+        f.write_str(self.qualifier(self.transaction.line().text(".")).as_str())
     }
 }
 
@@ -342,26 +344,60 @@ impl fmt::Display for SessionName {
 
 /// Bytes as lower-case hexadecimal digits: XA literals, and foreign identifiers shown to people.
 pub fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() * 2);
-    Hex(&mut text).push(bytes);
-    text
+    let mut digits = vec![0; bytes.len() * 2];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+    String::from_utf8(digits).expect("only digits get in")
 }
 
-/// Writes what is written to it as hexadecimal digits.
-struct Hex<'a>(&'a mut String);
+const DIGITS: [u8; 16] = *b"0123456789abcdef";
 
-impl Hex<'_> {
-    fn push(&mut self, bytes: &[u8]) {
-        const DIGITS: [u8; 16] = *b"0123456789abcdef";
-        let digit = |half: u8| char::from(DIGITS[usize::from(half)]);
-        self.0.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
+/// The text of an identifier as it is put together. Each transaction needs its own a dozen times, and what formats texts
+/// in general would cost it more than all else that is done with them.
+struct Line {
+    bytes: [u8; LONGEST],
+    length: usize,
+}
+
+/// What a branch id takes at most: format, node, incarnation, sequence, participant, slot, and the dots between them.
+const LONGEST: usize = FORMAT.len() + 16 + 16 + 20 + 5 + 10 + 5;
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { bytes: [0; LONGEST], length: 0 }
     }
 }
 
-impl fmt::Write for Hex<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.push(text.as_bytes());
-        Ok(())
+impl Line {
+    fn text(mut self, text: &str) -> Self {
+        self.bytes[self.length..][..text.len()].copy_from_slice(text.as_bytes());
+        self.length += text.len();
+        self
+    }
+
+    /// 16 hexadecimal digits.
+    fn hex16(mut self, bits: u64) -> Self {
+        for place in (0..16).rev() {
+            self.bytes[self.length] = DIGITS[(bits >> (4 * place) & 15) as usize];
+            self.length += 1;
+        }
+        self
+    }
+
+    fn decimal(mut self, number: u64) -> Self {
+        let digits = number.checked_ilog10().map_or(1, |highest| highest as usize + 1);
+        let mut left = number;
+        for place in self.bytes[self.length..][..digits].iter_mut().rev() {
+            *place = DIGITS[(left % 10) as usize];
+            left /= 10;
+        }
+        self.length += digits;
+        self
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).expect("only ASCII gets in")
     }
 }
 
