@@ -251,7 +251,7 @@ impl Transaction {
     /// A branch whose begin was cut off is closed, and begun anew by the next call.
     pub async fn postgres(&self, participant: &str) -> Result<PostgresBranch<'_>> {
         let lent: Arc<postgres::Lent> = self.lend(participant, "postgres").await?;
-        lent.client().map(PostgresBranch::new)
+        PostgresBranch::new(lent)
     }
 
     /// The branch on a MySQL or MariaDB participant, begun on first use.

@@ -75,7 +75,7 @@ enum Fault {
     Truncate(usize),
     /// The answer to the first such message is kept, and is what the second one gets.
     Replay,
-    /// Its text is spoiled, so that the server refuses it.
+    /// Another text is delivered in its stead, which the server refuses.
     Refuse,
 }
 
@@ -278,7 +278,7 @@ impl On {
         self.every().arm(Fault::Replay, Place::Before)
     }
 
-    /// Delivers the message with its text spoiled: the server refuses it, as it refuses one that was cancelled, and goes on
+    /// Delivers what fails in the message's stead: the server refuses it, as it refuses one that was cancelled, and goes on
     /// with what comes behind it.
     pub fn refuse(self) -> Rule {
         self.arm(Fault::Refuse, Place::Before)

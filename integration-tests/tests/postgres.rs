@@ -1,5 +1,7 @@
 //! What PostgreSQL alone can do to a branch: its roles, settings, limits and failures.
 
+use futures_util::FutureExt;
+use futures_util::future::join;
 use handfast::ErrorKind;
 use handfast::config::Config;
 use handfast::participant::postgres::Postgres;
@@ -7,6 +9,8 @@ use handfast::participant::{
     BeginOptions, Branch, Claim, Evidence, Isolation, Participant, Prunable, Question, Registration, Sighted,
 };
 use handfast::protocol::{Finish, Resolution, Vote};
+use handfast::tokio_postgres::error::{ErrorPosition, SqlState};
+use handfast::tokio_postgres::{Client, SimpleQueryMessage};
 use integration_tests::conformance::{
     Bench, Harness, PostgresHarness, Setup, assert_answer, cases, eventually, lent, postgres_at, reader, registration,
     writer,
@@ -399,12 +403,144 @@ on_postgres! {
                 };
                 let cause = cause.unwrap();
                 assert_eq!(cause.kind(), ErrorKind::Retry, "{}", cause.chain());
-                assert!(cause.chain().contains("syntax error"), "{}", cause.chain());
+                assert!(cause.chain().contains("canceling statement"), "{}", cause.chain());
                 assert_answer(&branch.roll_back().await, Finish::Done);
                 assert_eq!(harness.value(row).await, None);
             }
         }
         assert!(bench.listed().await.is_empty());
+    }
+
+    /// A text that goes out behind its begin: what the application gets is the answer to its own statements, whole.
+    async fn a_begin_in_the_same_text_is_not_seen(harness) {
+        let bench = Bench::new(&harness).await;
+        assert_answer(&bench.begin_and_write(1, 10).await.commit_one_phase().await, Finish::Done);
+        let text = "SELECT value FROM data; UPDATE data SET value = 11; SELECT value, id FROM data";
+        let shape = |messages: &[SimpleQueryMessage]| -> Vec<String> {
+            let one = |message: &SimpleQueryMessage| match message {
+                SimpleQueryMessage::Row(row) => format!("{:?}", (0..row.len()).map(|i| row.get(i)).collect::<Vec<_>>()),
+                SimpleQueryMessage::CommandComplete(rows) => format!("{rows}"),
+                SimpleQueryMessage::RowDescription(columns) => format!("{}", columns.len()),
+                _ => unreachable!("there is no other"),
+            };
+            messages.iter().map(one).collect()
+        };
+        for rides in [true, false] {
+            let mut branch = bench.begin().await;
+            let lent = lent(&*branch);
+            let session = lent.borrow().unwrap();
+            let messages = if rides { session.simple_query(text).await } else { Client::simple_query(&session, text).await };
+            let rows = |value: &str, more: &str| format!("[Some(\"{value}\"){more}]");
+            let expected = ["1", &rows("10", ""), "1", "1", "2", &rows("11", ", Some(\"1\")"), "1"];
+            assert_eq!(shape(&messages.unwrap()), expected, "{rides}");
+            drop(session);
+            assert_answer(&branch.roll_back().await, Finish::Done);
+        }
+        let branch = bench.begin().await;
+        let lent = lent(&*branch);
+            let session = lent.borrow().unwrap();
+        let (first, second) = join(session.batch_execute("CREATE TEMP TABLE own (v int)"), session.simple_query("SELECT v FROM own")).await;
+        assert!(first.is_ok() && second.is_ok(), "texts of several callers keep their order");
+    }
+
+    /// The application's own error keeps its code behind a begin, and its branch is aborted by it; a text that the server
+    /// cannot read is told of with its own positions.
+    async fn errors_behind_a_begin_are_the_applications(harness) {
+        let bench = Bench::new(&harness).await;
+        assert_answer(&bench.begin().await.commit_one_phase().await, Finish::Done);
+        for (text, code, position) in [
+            ("SELECT 1/0", "22012", None),
+            ("SELECT * FROM nowhere", "42P01", None),
+            ("SELEKT 1", "42601", Some(1)),
+            ("SELECT 'open", "42601", Some(8)),
+            ("SELECT U&'\\zz'", "42601", Some(11)),
+        ] {
+            let mut branch = bench.begin().await;
+            let lent = lent(&*branch);
+            let session = lent.borrow().unwrap();
+            let error = session.batch_execute(text).await.unwrap_err();
+            let error = error.as_db_error().unwrap();
+            assert_eq!(error.code().code(), code, "{text}");
+            if let Some(position) = position {
+                assert_eq!(error.position(), Some(&ErrorPosition::Original(position)), "{text}");
+            }
+            let next = session.batch_execute("SELECT 1").await.unwrap_err();
+            assert_eq!(next.code(), Some(&SqlState::IN_FAILED_SQL_TRANSACTION), "{text}");
+            drop(session);
+            let answer = branch.prepare().await;
+            assert_answer(&answer, Vote::No);
+            assert!(answer.cause.unwrap().chain().contains("25P02"));
+        }
+        let mut branch = bench.begin().await;
+        let lent = lent(&*branch);
+            let session = lent.borrow().unwrap();
+        let error = session.batch_execute("SELECT '\0'").await.unwrap_err();
+        assert!(error.as_db_error().is_none(), "nothing was sent: {error}");
+        drop(session);
+        assert_answer(&branch.commit_one_phase().await, Finish::Done);
+    }
+
+    /// A call that is dropped before its answer leaves a branch that can be ended either way.
+    async fn a_dropped_first_text_leaves_the_branch_usable(harness) {
+        let bench = Bench::new(&harness).await;
+        assert_answer(&bench.begin().await.commit_one_phase().await, Finish::Done);
+        for (row, ends_well) in [(1, true), (2, false)] {
+            let mut branch = bench.begin().await;
+            let lent = lent(&*branch);
+            let session = lent.borrow().unwrap();
+            let insert = format!("INSERT INTO data VALUES ({row}, 5)");
+            assert!(session.batch_execute(&insert).now_or_never().is_none());
+            drop(session);
+            if ends_well {
+                assert_answer(&branch.prepare().await, Vote::Prepared);
+                assert_answer(&branch.commit().await, Finish::Done);
+            } else {
+                assert_answer(&branch.roll_back().await, Finish::Done);
+            }
+            assert_eq!(harness.value(row).await, ends_well.then_some(5));
+        }
+    }
+
+    /// What nothing was asked of costs the server nothing, and what is asked of it only at the end is proven as any other.
+    async fn an_unused_branch_sends_nothing(harness) {
+        let proxy = Proxy::start(servers::shared(Flavor::Postgres).await).await;
+        let url = proxy.url(harness.url().rsplit('/').next().unwrap());
+        let bench = Bench::registered(&harness, Box::new(postgres_at("bench", &url, "pool_size = 1")), registration(0)).await;
+        assert_answer(&bench.begin().await.commit_one_phase().await, Finish::Done);
+        let before = proxy.messages().len();
+        assert_answer(&bench.begin().await.roll_back().await, Finish::Done);
+        assert_eq!(proxy.messages().len(), before);
+        let mut branch = bench.begin().await;
+        assert_answer(&branch.prepare().await, Vote::Prepared);
+        assert_answer(&branch.roll_back().await, Finish::Done);
+    }
+
+    /// An application may deallocate what its session has prepared: that costs one try, and the next is sent as text.
+    async fn deallocated_votes_are_sent_as_text(harness) {
+        for end in 0..2 {
+            let bench = Bench::new(&harness).await;
+            for (try_, expected) in [(0, Vote::No), (1, Vote::Prepared), (2, Vote::Prepared)] {
+                let mut branch = bench.begin_and_write(i64::from(end), try_).await;
+                exec(&*branch, "DEALLOCATE ALL").await;
+                let (is_done, cause) = if end == 0 {
+                    let answer = branch.prepare().await;
+                    assert_eq!(answer.value, expected);
+                    if expected == Vote::Prepared {
+                        assert_answer(&branch.commit().await, Finish::Done);
+                    }
+                    (expected == Vote::Prepared, answer.cause)
+                } else {
+                    let answer = branch.commit_one_phase().await;
+                    (answer.value == Finish::Done, answer.cause)
+                };
+                assert_eq!(is_done, try_ > 0);
+                if let Some(cause) = cause {
+                    assert_eq!(cause.kind(), ErrorKind::Retry, "{}", cause.chain());
+                    assert!(cause.chain().contains("deallocated"), "{}", cause.chain());
+                }
+                assert_eq!(harness.value(i64::from(end)).await, is_done.then_some(try_));
+            }
+        }
     }
 
     /// An application that makes its statements write in spite of that is not told that nothing was done.

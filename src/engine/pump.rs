@@ -4,6 +4,9 @@
 //! All that a coordinator asks for runs at once on this task; there is no order to keep here, since a coordinator
 //! never asks for what depends on an answer that it has not heard.
 
+mod unfinished;
+
+use self::unfinished::Unfinished;
 use super::{Engine, Taking, after, anchor, now_ms};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName, TransactionId};
@@ -86,41 +89,6 @@ enum Event {
     Appended(Result<(), Error>),
     /// Damage was written down, or could not be.
     Remembered(Result<(), Error>),
-}
-
-/// A transaction whose pump has not come to its end. Dropped so, by a panic in it or in a participant, its outcome is
-/// not known: it is in doubt, and the resolver finds out, like what became of it after a crash.
-struct Unfinished {
-    engine: Arc<Engine>,
-    sequence: u64,
-    /// The journal has its decision, or will have it.
-    handed_out: bool,
-    is_over: bool,
-}
-
-impl Unfinished {
-    fn new(job: &Job) -> Self {
-        Self { engine: job.engine.clone(), sequence: job.id.sequence, handed_out: false, is_over: false }
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if self.is_over {
-            return;
-        }
-        let (engine, sequence, handed_out) = (self.engine.clone(), self.sequence, self.handed_out);
-        tracing::error!(id = %engine.id(sequence), "the task that ends it is gone, by a bug or with its runtime: the transaction is in doubt");
-        self.engine.runtime.spawn(async move {
-            if handed_out {
-                // While its decision is on its way nothing may be rolled back. Afterwards it is in the journal, or the
-                // journal has failed and says so.
-                let _ = engine.journal.flush().await;
-            }
-            engine.live.end(sequence, Outcome::InDoubt, Vec::new());
-            engine.kick_resolver();
-        });
-    }
 }
 
 /// What came of asking a branch to end. One that did not answer in time has a session that nobody uses any more.

@@ -2,12 +2,16 @@
 
 use super::wire::{Framing, Message, farewell};
 use super::{Armed, Fault, Place, Shared, State, lock};
+use crate::servers::Flavor;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+
+/// Fails as a statement does that somebody cancels, with what is behind it in the same text.
+const CANCELLED: &str = "DO $$BEGIN RAISE 'canceling statement' USING ERRCODE = 'query_canceled'; END$$";
 
 /// Takes connections for ever. While the proxy is down they are closed at once.
 pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
@@ -185,11 +189,20 @@ impl Connection<'_> {
         }
     }
 
-    /// Delivers what is no statement.
+    /// Delivers what fails in the message's stead: on PostgreSQL as a statement that was cancelled, on the others as none.
     async fn refuse(&mut self, rule: &Arc<Armed>, bytes: &[u8]) -> io::Result<Next> {
-        let mut spoiled = bytes.to_vec();
-        // Both protocols have five bytes in front of the text.
-        spoiled[5] = b'!';
+        let spoiled = match self.shared.flavor {
+            Flavor::Postgres => {
+                let length = u32::try_from(CANCELLED.len() + 5).expect("it is short");
+                [b"Q", &length.to_be_bytes()[..], CANCELLED.as_bytes(), b"\0"].concat()
+            }
+            Flavor::MariaDb | Flavor::MySql => {
+                let mut spoiled = bytes.to_vec();
+                // Five bytes are in front of the text.
+                spoiled[5] = b'!';
+                spoiled
+            }
+        };
         self.deliver(&spoiled).await?;
         rule.fire(self.shared);
         Ok(Next::Goes)

@@ -14,11 +14,13 @@
 //! rollback (`sql.rs`). One thing stays unseen: an application that rolls back by its own `ROLLBACK`, works outside any
 //! transaction, begins anew and then runs into an error is told that the branch rolled back, which is so.
 
+mod rollback;
+
 use super::Lent;
-use super::ends::{COMMITS, Ends, ROLLBACKS, VOTES};
+use super::ends::{COMMITS, Ends, VOTES};
 use super::error::{PgError, explain, is_guard, is_of, is_out_of_slots, is_refusal};
 use super::session::Lease;
-use super::sql::{self, END, END_UNBEGUN, LOST, Marker, Question, ROLLBACK, Sql, rows};
+use super::sql::{self, Begin, END, END_UNBEGUN, LOST, Marker, Question, Sql, rows};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName};
 use crate::participant::anchor::listing;
@@ -29,12 +31,9 @@ use crate::torture::{self, Safeguard};
 use futures_util::future::join;
 use std::any::Any;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, SimpleQueryMessage};
-
-/// How long a rollback waits for the statement before it.
-const GRACE: Duration = Duration::from_millis(200);
 
 /// How far a branch is, by what was answered, never by what was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +67,8 @@ pub(super) struct PostgresTransaction {
     sql: Arc<Sql>,
     nonce: u64,
     state: State,
+    /// When the last question to the session was sent.
+    asked: Instant,
     /// `None` once the session was given back or closed.
     lease: Option<Lease>,
     lent: Arc<Lent>,
@@ -96,9 +97,11 @@ impl PostgresTransaction {
         sql: Arc<Sql>,
         nonce: u64,
         lease: Lease,
+        begin: Option<Begin>,
     ) -> Self {
-        let lent = Lent::new(lease.client().clone(), lease.unheard().clone());
-        Self { name, id, mode, sql, nonce, state: State::Open, lease: Some(lease), lent }
+        let lent = Lent::new(lease.client().clone(), lease.unheard().clone(), begin);
+        let asked = Instant::now();
+        Self { name, id, mode, sql, nonce, state: State::Open, asked, lease: Some(lease), lent }
     }
 
     fn client(&self) -> Option<Arc<Client>> {
@@ -111,7 +114,7 @@ impl PostgresTransaction {
         self.state = state;
         self.lent.revoke();
         if let Some(lease) = self.lease.take() {
-            lease.release(guard == Guard::Passed);
+            lease.release((guard == Guard::Passed).then_some(self.asked));
         }
     }
 
@@ -145,7 +148,9 @@ impl PostgresTransaction {
     }
 
     /// Sends a question and lets nothing but its own whole answer count.
-    async fn ask(&self, client: &Client, question: &Question) -> Result<bool, PgError> {
+    async fn ask(&mut self, client: &Client, question: &Question) -> Result<bool, PgError> {
+        self.lent.begin();
+        self.asked = Instant::now();
         let messages = client.simple_query(&question.text).await?;
         let completed = messages.iter().filter(|m| matches!(m, SimpleQueryMessage::CommandComplete(_))).count();
         let is_ours = rows(&messages).next() == Some(&question.nonce) || !torture::is_on(Safeguard::Nonce);
@@ -224,22 +229,33 @@ impl PostgresTransaction {
         let trace = self.prove_gone(&client).await;
         let slots = if is_out_of_slots(&error) { client.simple_query(Sql::SLOTS).await.ok() } else { None };
         drop(client);
+        let has_kept = !is_of(&error, &SqlState::INVALID_SQL_STATEMENT_NAME);
         let mut doing = String::from("the branch cannot be prepared");
         if let Some(slots) = slots.as_deref().and_then(|messages| rows(messages).next()) {
             doing = format!("{doing} (max_prepared_transactions {slots})");
         }
         let cause = self.explain(&doing, error);
         match trace {
-            Ok(Trace::Nothing) => {
-                self.release(State::RolledBack, Guard::Unheard);
-                Answer::because(Vote::No, cause)
-            }
+            Ok(Trace::Nothing) => self.refused(Vote::No, cause, has_kept),
             Ok(Trace::Lost) => self.lost(Vote::Lost, cause),
             Ok(_) | Err(_) => {
                 self.leave();
                 Answer::because(Vote::Unknown, cause)
             }
         }
+    }
+
+    /// The branch is rolled back, since it was refused. Without what it keeps the session is of no more use.
+    fn refused<T>(&mut self, value: T, cause: Error, has_kept: bool) -> Answer<T> {
+        if has_kept {
+            self.release(State::RolledBack, Guard::Unheard);
+            return Answer::because(value, cause);
+        }
+        self.sql.keep_nothing();
+        self.leave();
+        self.state = State::RolledBack;
+        let message = "the session's prepared statements were deallocated, those of Handfast among them";
+        Answer::because(value, self.error(ErrorKind::Retry, message).because(cause))
     }
 
     async fn do_end_read_only(&mut self) -> Answer<Vote> {
@@ -324,12 +340,10 @@ impl PostgresTransaction {
     async fn one_phase_refused(&mut self, client: Arc<Client>, error: PgError) -> Answer<Finish> {
         let trace = self.prove_gone(&client).await;
         drop(client);
+        let has_kept = !is_of(&error, &SqlState::INVALID_SQL_STATEMENT_NAME);
         let cause = self.explain("the branch cannot be committed", error);
         match trace {
-            Ok(Trace::Nothing) => {
-                self.release(State::RolledBack, Guard::Unheard);
-                Answer::because(Finish::RolledBack, cause)
-            }
+            Ok(Trace::Nothing) => self.refused(Finish::RolledBack, cause, has_kept),
             Ok(Trace::CommittedAlone) => {
                 self.release(State::Committed, Guard::Unheard);
                 Answer::because(Finish::Done, cause)
@@ -347,6 +361,7 @@ impl PostgresTransaction {
             return self.out_of_order(Finish::Unknown, "commit");
         };
         self.state = State::Left;
+        self.asked = Instant::now();
         let answer = client.batch_execute(&Sql::commit_prepared(&self.id)).await;
         drop(client);
         match answer {
@@ -360,86 +375,6 @@ impl PostgresTransaction {
                 Answer::because(Finish::Unknown, self.explain("COMMIT PREPARED was not answered positively", error))
             }
         }
-    }
-
-    async fn do_roll_back(&mut self) -> Answer<Finish> {
-        match (self.state, self.client()) {
-            (State::RolledBack, _) => Answer::good(Finish::Done),
-            (State::Open, Some(client)) => self.roll_back_open(client).await,
-            (State::Asked | State::Prepared, Some(client)) => self.roll_back_prepared(client).await,
-            _ => self.out_of_order(Finish::Unknown, "roll_back"),
-        }
-    }
-
-    /// Rolls back what was never asked to prepare, with the guard in front: the application may have committed it.
-    async fn roll_back_open(&mut self, client: Arc<Client>) -> Answer<Finish> {
-        let nonce = format!("{:016x}", self.nonce);
-        let guard = Sql::guard(&self.id, &nonce, Mode::Writer);
-        let ending = async { join(client.simple_query(&guard), client.simple_query(END)).await };
-        let ((guarded, ended), was_cancelled) = self.hastened(ending).await;
-        let refused = guarded.as_ref().err().is_none_or(is_refusal);
-        if let (Err(_), Ok(_), Some(refused)) = (&guarded, &ended, self.why_not_begun()) {
-            return self.never_begun(client, refused, ROLLBACKS).await;
-        }
-        drop(client);
-        let guard = if guarded.is_ok() { Guard::Passed } else { Guard::Unheard };
-        match (guarded, ended.map(|messages| Marker::of(&messages))) {
-            (Err(error), _) if is_guard(&error, LOST, &nonce) => self.lost(Finish::Unknown, error),
-            (Err(error), Ok(Marker::Ended | Marker::Gone)) => self.lost(Finish::Unknown, error),
-            // An aborted transaction refuses the guard, too, and ends like any other.
-            (_, Ok(_)) if refused => {
-                if was_cancelled {
-                    // The request may arrive late: not in the next user's statement.
-                    self.leave();
-                }
-                self.release(State::RolledBack, guard);
-                Answer::good(Finish::Done)
-            }
-            (Err(error), Ok(_)) | (_, Err(error)) => {
-                self.leave();
-                Answer::because(Finish::Unknown, self.explain("ROLLBACK was not answered positively", error))
-            }
-            (Ok(_), Ok(_)) => unreachable!("a guard without an error counts as passed"),
-        }
-    }
-
-    /// Waits for the end of a rollback, and cancels what is in its way: a statement that the application gave up, but
-    /// not the server. Whether it did.
-    async fn hastened<T>(&self, ending: impl Future<Output = T>) -> (T, bool) {
-        let mut ending = std::pin::pin!(ending);
-        if let Ok(answer) = tokio::time::timeout(GRACE, &mut ending).await {
-            return (answer, false);
-        }
-        if let Some(lease) = &self.lease {
-            lease.cancel().await;
-        }
-        (ending.await, true)
-    }
-
-    /// Rolls back what may be prepared. The ROLLBACK in front ends what the prepare may have left open.
-    async fn roll_back_prepared(&mut self, client: Arc<Client>) -> Answer<Finish> {
-        let statement = Sql::rollback_prepared(&self.id);
-        let (_, ended) = join(client.batch_execute(ROLLBACK), client.batch_execute(&statement)).await;
-        let error = match ended {
-            Ok(()) => {
-                drop(client);
-                // It was prepared: by a question whose guard has passed.
-                self.release(State::RolledBack, Guard::Passed);
-                return Answer::good(Finish::Done);
-            }
-            Err(error) => error,
-        };
-        // Never prepared, or ended by somebody else: by a rollback as was asked, unless there is a witness.
-        // Having been prepared looks like having been committed, as far as the marker tells.
-        let gone = is_of(&error, &SqlState::UNDEFINED_OBJECT)
-            && matches!(self.prove_gone(&client).await, Ok(Trace::Nothing | Trace::Lost));
-        drop(client);
-        if gone {
-            self.release(State::RolledBack, Guard::Unheard);
-            return Answer::good(Finish::Done);
-        }
-        self.leave();
-        Answer::because(Finish::Unknown, self.explain("ROLLBACK PREPARED was not answered positively", error))
     }
 }
 

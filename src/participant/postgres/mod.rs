@@ -33,6 +33,7 @@ mod holding;
 mod lease;
 mod lent;
 mod probe;
+mod ride;
 mod room;
 mod session;
 mod setup;
@@ -50,7 +51,7 @@ use self::error::explain;
 pub use self::lent::{Lent, PostgresBranch};
 use self::session::{Connector, Lease, Sessions};
 use self::setup::Setup;
-use self::sql::Sql;
+use self::sql::{Begin, Sql};
 use super::anchor::Anchor;
 use super::lease::silence;
 use super::pool::{Registry, Slots};
@@ -165,11 +166,11 @@ impl Postgres {
         loop {
             let lease = Lease::new(pool::take(self.name(), &ours.pool, options.lock_timeout).await?);
             let id = transaction.branch(ours.participant, lease.slot());
-            match lease.begin(&Sql::begin(&id, &options)).await {
-                Ok(()) => {
+            match lease.begin(Begin::new(&id, &options)).await {
+                Ok(begin) => {
                     let nonce = self.nonce.fetch_add(1, Ordering::Relaxed);
                     let (name, sql) = (self.name(), self.sql.clone());
-                    return Ok(Box::new(PostgresTransaction::new(name, id, options.mode, sql, nonce, lease)));
+                    return Ok(Box::new(PostgresTransaction::new(name, id, options.mode, sql, nonce, lease, begin)));
                 }
                 // It died in the pool, before any work: each such session is closed, and a fresh one decides.
                 Err(error) if lease.is_used() => {

@@ -7,7 +7,7 @@
 
 use super::control::Control;
 use super::error::{PgError, explain};
-use super::sql::{self, Sql};
+use super::sql::{self, Begin, Sql};
 use super::transport::Transport;
 use super::unheard::Unheard;
 use super::url;
@@ -92,7 +92,12 @@ impl Connector {
 
     /// Refuses a server that is not the one that was registered with: a name may lead elsewhere after a failover.
     pub(super) async fn check_lineage(&self, client: &Client, expected: Lineage) -> Result<()> {
-        let messages = client.simple_query(&sql::as_login_role(&self.sql.lineage())).await;
+        self.introduce(client, &sql::as_login_role(&self.sql.lineage()), expected).await
+    }
+
+    /// Asks what shows the lineage first.
+    async fn introduce(&self, client: &Client, text: &str, expected: Lineage) -> Result<()> {
+        let messages = client.simple_query(text).await;
         let messages = messages.map_err(|error| explain(self.name, "cannot read the lineage", error))?;
         let found = sql::rows(&messages).next().and_then(|text| text.parse().ok()).map(Lineage::from_sql);
         if found == Some(expected) { Ok(()) } else { Err(wrong_lineage(self.name, expected, found)) }
@@ -132,12 +137,12 @@ where
 pub(super) struct Session {
     link: Link,
     used: bool,
-    /// When it was last heard of, and could not write outside of a transaction.
+    /// When it was last asked something that it has answered. `None` where it might write outside of a transaction.
     sure: Option<Instant>,
     slot: Slot,
 }
 
-/// So long after it was heard of a session is taken for alive: its begin is not waited for. One that died in the pool and
+/// So long after what it was asked, and answered, a session is taken for alive: its begin is not waited for. One that died in the pool and
 /// is not known to have costs the application an error then, and not a second try at the begin; beyond a moment, what is
 /// saved is not worth that.
 const MOMENT: Duration = Duration::from_secs(3);
@@ -165,7 +170,9 @@ impl Manager for Sessions {
         };
         let name = SessionName { slot: slot.number, ..self.named };
         let link = self.connector.connect(&name.to_string()).await?;
-        let checking = self.connector.check_lineage(&link.client, self.lineage);
+        let sql = &self.connector.sql;
+        let text = sql::as_login_role(&format!("{}; {}", sql.lineage(), sql.keep()));
+        let checking = self.connector.introduce(&link.client, &text, self.lineage);
         let checked = tokio::time::timeout(self.connector.timeout, checking).await;
         checked.map_err(|_| self.connector.unavailable("connected, but no answer"))??;
         Ok(Session { link, used: false, sure: None, slot })
@@ -206,18 +213,22 @@ impl Lease {
         self.session().used
     }
 
-    /// Sends a branch's begin.
+    /// Begins a branch, or gives the begin back: to be sent with the application's first statement.
     ///
-    /// Where it is sure that whatever runs outside of the transaction cannot write, the answer is not waited for: the
-    /// application's first statement follows at once. Should the begin be refused, that statement is, too (or reads), and
-    /// so is the commit ([`unheard`](Self::unheard) tells why).
-    pub(super) async fn begin(&self, begin: &str) -> Result<(), PgError> {
-        let Session { link, sure, .. } = self.session();
-        if sure.is_some_and(|heard| heard.elapsed() < MOMENT) {
-            link.unheard.expect(link.client.simple_query_raw(begin).await?);
-            return Ok(());
+    /// It is where it is sure that whatever runs outside of the transaction cannot write. Should the begin be refused, that
+    /// statement is, too (or reads), and so is the commit ([`unheard`](Self::unheard) tells why).
+    pub(super) async fn begin(&self, begin: Begin) -> Result<Option<Begin>, PgError> {
+        if self.sure().is_some_and(|asked| asked.elapsed() < MOMENT) {
+            return Ok(Some(begin));
         }
-        link.client.batch_execute(begin).await
+        self.client().batch_execute(&begin.0).await?;
+        Ok(None)
+    }
+
+    /// When it was last asked something that it has answered, and proved with that to be one on which nothing can be
+    /// written outside of a transaction.
+    pub(super) fn sure(&self) -> Option<Instant> {
+        self.session().sure
     }
 
     /// What comes of a begin that was not waited for.
@@ -225,14 +236,13 @@ impl Lease {
         &self.session().link.unheard
     }
 
-    /// Gives the session back, its last step having been answered positively. `is_sure` says that it was proven to be
-    /// one on which nothing can be written outside of a transaction.
+    /// Gives the session back, its last step having been answered positively, [`sure`](Self::sure) or not.
     ///
     /// Whoever still holds the client could send statements into the next transaction, or commit them one by one in
     /// between: the session is closed then. Nobody can get hold of it any more, since the handle was revoked.
-    pub(super) fn release(mut self, is_sure: bool) {
+    pub(super) fn release(mut self, sure: Option<Instant>) {
         let Some(mut object) = self.0.take() else { return };
-        object.sure = is_sure.then(Instant::now);
+        object.sure = sure;
         if Arc::strong_count(&object.link.client) > 1 {
             tracing::debug!("a session is closed rather than reused: its client is still held");
             drop(Object::take(object));

@@ -2,29 +2,21 @@
 //!
 //! Texts are sent whole by the simple query protocol: the server stops at the first error of a text, so nothing
 //! behind a failed guard is executed. Extended queries in a pipeline would each run on: after the application's own
-//! `COMMIT` the guard fails, and the witness insert behind it would commit by itself, a false proof.
+//! `COMMIT` the guard fails, and what stands behind it would commit by itself.
 //!
 //! Identifiers are of `[a-z0-9._-]`, nonces hexadecimal: no literal needs quoting, whatever the application did to
 //! `standard_conforming_strings`. Functions and tables are qualified, whatever it did to `search_path`.
 
+mod branch;
 mod upkeep;
 
+pub(super) use self::branch::{Begin, END, END_UNBEGUN, LOST, Marker, Question, ROLLBACK, milliseconds};
 use crate::id::BranchId;
 use crate::participant::witness::{Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, PAGE, WITNESS_TABLE};
-use crate::participant::{BeginOptions, Isolation};
-use crate::protocol::Mode;
 use crate::torture::{self, Safeguard};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio_postgres::SimpleQueryMessage;
-
-/// What the guard's error begins with when the branch's transaction is not the one that was begun.
-pub(super) const LOST: &str = "handfast:lost:";
-
-/// What the guard's error begins with when the application has reset the marker: what it was in is seen after a rollback.
-const RESET_MARKER: &str = "handfast:reset:";
-
-/// What the guard's error begins with when a branch declared read-only was made a writing one.
-pub(super) const WRITABLE: &str = "handfast:writable:";
 
 /// The highest level of durability of those asked for and `on`.
 ///
@@ -33,57 +25,6 @@ pub(super) const WRITABLE: &str = "handfast:writable:";
 const DURABLE: &str =
     "CASE pg_catalog.current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END";
 
-/// Undoes what the last user of a session left behind outside transactions (D49): in front of the next BEGIN, in the same
-/// text, and a transaction of its own, since what stands in front of BEGIN in one text would belong to that.
-///
-/// Not `DISCARD ALL`: it drops prepared statements, and the driver keeps some of its own.
-const RESET: &str = "BEGIN; RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; CLOSE ALL; UNLISTEN *; \
-     SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD SEQUENCES; DISCARD TEMP; SET handfast.branch = 'idle'";
-
-/// What transactions are that nobody says anything else of: those that an application's statements get outside of the
-/// branch's. They cannot write.
-fn outside() -> &'static str {
-    if torture::is_on(Safeguard::ReadOnlyOutside) { "on" } else { "off" }
-}
-
-/// Ends the transaction that the session is in, and shows what became of the one that was begun for its branch.
-pub(super) const END: &str = "ROLLBACK; SELECT pg_catalog.current_setting('handfast.branch', true)";
-
-/// The same after a begin that was refused, whose marker is that of whoever was there before: `idle` where nothing can have
-/// been written in place of the branch.
-pub(super) const END_UNBEGUN: &str = "ROLLBACK; SELECT CASE pg_catalog.current_setting('default_transaction_read_only') \
-     WHEN 'on' THEN 'idle' END";
-
-/// What the marker tells after a rollback.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Marker {
-    /// As it was before: what was begun has been rolled back.
-    Idle,
-    /// What was begun has been prepared or committed.
-    Ended,
-    /// Nothing: the application has changed it for good.
-    Gone,
-}
-
-impl Marker {
-    pub(super) fn of(messages: &[SimpleQueryMessage]) -> Self {
-        match rows(messages).next() {
-            Some("idle") => Self::Idle,
-            Some("ended") => Self::Ended,
-            _ => Self::Gone,
-        }
-    }
-}
-
-pub(super) const ROLLBACK: &str = "ROLLBACK";
-
-/// What a question to the server looks like, and how many statements it must answer.
-pub(super) struct Question {
-    pub(super) text: String,
-    pub(super) nonce: String,
-    pub(super) statements: usize,
-}
-
 /// The statements of a participant.
 #[derive(Debug)]
 pub(super) struct Sql {
@@ -91,6 +32,8 @@ pub(super) struct Sql {
     pub(super) witness: String,
     pub(super) incarnation: String,
     pub(super) witness_on: bool,
+    /// Whether an application was met that deallocates what its session has prepared.
+    keeps_nothing: AtomicBool,
 }
 
 impl Sql {
@@ -98,109 +41,7 @@ impl Sql {
         let dialect = Dialect::Postgres;
         let (witness, incarnation) = (dialect.table(&schema, WITNESS_TABLE), dialect.table(&schema, INCARNATION_TABLE));
         let witness_on = witness_on && torture::is_on(Safeguard::Witness);
-        Self { schema, witness, incarnation, witness_on }
-    }
-
-    /// A clean session, and BEGIN with what was asked for. A writer says so: what does not, cannot write.
-    ///
-    /// The application's first statement may be on its way before this is answered. Should BEGIN alone be refused, by a
-    /// request to cancel that comes late for example, that statement has a transaction of its own, which reads only.
-    ///
-    /// The **marker** tells at any later time what became of this transaction: within it, it is the branch's name; when
-    /// it was committed it is `ended`, since SET lasts; when it was rolled back it is `idle`, as before. No query could
-    /// ask for the transaction's own number here: it would fix the snapshot before the application's first statement.
-    pub(super) fn begin(branch: &BranchId, options: &BeginOptions) -> String {
-        let isolation = match options.isolation {
-            Isolation::Default => "",
-            Isolation::ReadCommitted => " ISOLATION LEVEL READ COMMITTED",
-            Isolation::RepeatableRead => " ISOLATION LEVEL REPEATABLE READ",
-            Isolation::Serializable => " ISOLATION LEVEL SERIALIZABLE",
-        };
-        let access = match options.mode {
-            Mode::Writer => " READ WRITE",
-            Mode::ReadOnly => " READ ONLY",
-        };
-        let (outside, lock_timeout) = (outside(), milliseconds(options.lock_timeout));
-        format!(
-            "{RESET}; SET default_transaction_read_only = {outside}; COMMIT; \
-             BEGIN{isolation}{access}; SET handfast.branch = 'ended'; SET LOCAL handfast.branch = '{branch}'; \
-             SET LOCAL lock_timeout = {lock_timeout}"
-        )
-    }
-
-    /// Fails unless the transaction is the one that was begun for this branch: `SET LOCAL` ends with its transaction.
-    /// After `RESET ALL` it fails as a statement does, and a rollback tells.
-    ///
-    /// In an aborted transaction it fails with 25P02 as any statement does; that is what makes it a proof, since
-    /// PREPARE TRANSACTION and COMMIT then answer *success*, do a rollback, and the driver hides the tag. The
-    /// process id keeps the cast from being evaluated when the statement is planned.
-    ///
-    /// The end of the transaction leaves a session on which nothing can be written outside of one: it goes with the same
-    /// statement, since whatever the application set in its transaction stays when that is committed.
-    pub(super) fn guard(branch: &BranchId, nonce: &str, mode: Mode) -> String {
-        let outside = format!("pg_catalog.set_config('default_transaction_read_only', '{}', false)", outside());
-        if !torture::is_on(Safeguard::Guard) {
-            return format!("SELECT '{nonce}', {outside}");
-        }
-        let fail =
-            |text: &str| format!("pg_catalog.concat('{text}{nonce}:', pg_catalog.pg_backend_pid())::pg_catalog.int4");
-        let writable = match mode {
-            Mode::Writer => String::new(),
-            Mode::ReadOnly => format!(
-                " WHEN pg_catalog.current_setting('transaction_read_only') IS DISTINCT FROM 'on' THEN {}",
-                fail(WRITABLE)
-            ),
-        };
-        format!(
-            "SELECT '{nonce}', CASE WHEN {marker} = '' THEN {reset} WHEN {marker} IS DISTINCT FROM '{branch}' \
-             THEN {lost}{writable} END, {outside}",
-            marker = "pg_catalog.current_setting('handfast.branch', true)",
-            reset = fail(RESET_MARKER),
-            lost = fail(LOST)
-        )
-    }
-
-    fn question(nonce: u64, statements: impl FnOnce(&str) -> Vec<String>) -> Question {
-        let nonce = format!("{nonce:016x}");
-        let statements = statements(&nonce);
-        Question { text: statements.join("; "), nonce, statements: statements.len() }
-    }
-
-    /// Phase one. `SET ROLE NONE`, not `LOCAL`: the prepared transaction then belongs to the role that logged in, and
-    /// this session is that role when it finishes it, whatever role the application had set.
-    pub(super) fn prepare(&self, branch: &BranchId, nonce: u64) -> Question {
-        Self::question(nonce, |nonce| {
-            let mut statements = vec![Self::guard(branch, nonce, Mode::Writer), "SET ROLE NONE".into()];
-            statements.extend(self.witness(branch, Kind::Decided));
-            statements.push(format!("PREPARE TRANSACTION '{branch}'"));
-            statements
-        })
-    }
-
-    /// Phase one and two at once.
-    pub(super) fn one_phase(&self, branch: &BranchId, nonce: u64) -> Question {
-        self.deciding(branch, nonce, self.witness(branch, Kind::OnePhase))
-    }
-
-    fn deciding(&self, branch: &BranchId, nonce: u64, witness: Option<String>) -> Question {
-        Self::question(nonce, |nonce| {
-            let guard = Self::guard(branch, nonce, Mode::Writer);
-            let durable = format!("{guard}, pg_catalog.set_config('synchronous_commit', {DURABLE}, true)");
-            let mut statements = vec![durable, "SET ROLE NONE".into()];
-            statements.extend(witness);
-            statements.push("COMMIT".into());
-            statements
-        })
-    }
-
-    /// The same, with a witness that decides for others, too: its kind is their list.
-    pub(super) fn anchor_commit(&self, branch: &BranchId, nonce: u64, listing: &str) -> Question {
-        self.deciding(branch, nonce, self.attest(branch, listing))
-    }
-
-    /// The checked commit of a branch declared read-only.
-    pub(super) fn end_read_only(branch: &BranchId, nonce: u64) -> Question {
-        Self::question(nonce, |nonce| vec![Self::guard(branch, nonce, Mode::ReadOnly), "COMMIT".into()])
+        Self { schema, witness, incarnation, witness_on, keeps_nothing: AtomicBool::new(false) }
     }
 
     pub(super) fn commit_prepared(branch: &BranchId) -> String {
@@ -216,16 +57,6 @@ impl Sql {
     pub(super) fn traces(&self, branch: &BranchId) -> String {
         let prepared = format!("SELECT 'prepared' FROM pg_catalog.pg_prepared_xacts WHERE gid = '{branch}'");
         if self.witness_on { format!("{prepared} UNION ALL {}", self.look(branch)) } else { prepared }
-    }
-
-    fn witness(&self, branch: &BranchId, kind: Kind) -> Option<String> {
-        self.attest(branch, kind.as_str())
-    }
-
-    fn attest(&self, branch: &BranchId, kind: &str) -> Option<String> {
-        let Key { incarnation, sequence, branch } = Key::from(branch);
-        let insert = || format!("INSERT INTO {} VALUES ({incarnation}, {sequence}, {branch}, '{kind}')", self.witness);
-        self.witness_on.then(insert)
     }
 
     /// The kind of a branch's witness.
@@ -452,35 +283,4 @@ pub(super) fn rows(messages: &[SimpleQueryMessage]) -> impl Iterator<Item = &str
 /// A name as PostgreSQL quotes it.
 pub(super) fn quote(name: &str) -> String {
     Dialect::Postgres.quote(name)
-}
-
-/// PostgreSQL's zero means *no limit*, and it counts in an `int4`.
-pub(super) fn milliseconds(duration: Duration) -> i32 {
-    i32::try_from(duration.as_millis()).unwrap_or(i32::MAX).max(1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn branch() -> BranchId {
-        "hf1.orders.9f3c2a7b11d0e842.1042.0.3".parse().unwrap()
-    }
-
-    #[test]
-    fn a_prepare_is_one_text_in_the_order_that_proves_it() {
-        let question = Sql::new("public".into(), true).prepare(&branch(), 7);
-        let steps = ["handfast:lost:0000000000000007:", "SET ROLE NONE", "INSERT INTO", "PREPARE TRANSACTION"];
-        let places: Vec<_> = steps.map(|step| question.text.find(step).unwrap()).into();
-        assert!(places.is_sorted(), "{}", question.text);
-        assert_eq!(question.statements, 4);
-        assert_eq!(Sql::new("public".into(), false).prepare(&branch(), 7).statements, 3);
-    }
-
-    #[test]
-    fn no_timeout_becomes_none_at_all() {
-        assert_eq!(milliseconds(Duration::ZERO), 1);
-        assert_eq!(milliseconds(Duration::from_micros(10)), 1);
-        assert_eq!(milliseconds(Duration::MAX), i32::MAX);
-    }
 }

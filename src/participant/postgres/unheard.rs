@@ -1,16 +1,58 @@
-//! The answer to a begin that the application's first statement follows at once, in the same flight.
+//! The answer to a begin that goes out with the application's first statement, in the same text or right in front of it.
 //!
-//! The task that drives the connection takes it in, so that it holds up no other answer. Nobody else waits for it: where
-//! the guard has passed, the begin has succeeded. Where something failed, whether the begin did is asked here; a session
-//! answers in order, so its answer has come by then.
+//! Nobody waits for it: where the guard has passed, the begin has succeeded. Where something failed, whether the begin did
+//! is asked here; a session answers in order, so its answer has come by then. In the same text whoever reads the answer
+//! to the statement reads it; else the task that drives the connection takes it in, so that it holds up no other answer.
 
 use super::error::PgError;
+use super::sql::Begin;
+use futures_util::FutureExt;
 use futures_util::stream::Stream;
 use futures_util::task::noop_waker_ref;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
-use tokio_postgres::SimpleQueryStream;
+use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryStream};
+
+/// The answer to a text that a begin stands in front of.
+pub(super) struct Beginning {
+    answer: Pin<Box<SimpleQueryStream>>,
+    /// Statements of the begin that were not answered yet.
+    left: usize,
+}
+
+impl Beginning {
+    /// Sends such a text. It is on its way when this returns.
+    pub(super) fn send(client: &Client, text: &str) -> Result<Self, PgError> {
+        let sent = client.simple_query_raw(text).now_or_never();
+        let answer = sent.expect("the driver queues a text without waiting for anything")?;
+        Ok(Self { answer: Box::pin(answer), left: Begin::STATEMENTS })
+    }
+
+    /// Whether the begin has succeeded.
+    pub(super) fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PgError>> {
+        while self.left > 0 {
+            match ready!(self.answer.as_mut().poll_next(cx)) {
+                Some(Ok(SimpleQueryMessage::CommandComplete(_))) => self.left -= 1,
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Poll::Ready(Err(error)),
+                // Fewer answers than there were statements: the guard has the last word.
+                None => self.left = 0,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether not even the first of its statements has been carried out, and so nothing of the text.
+    pub(super) fn has_not_started(&self) -> bool {
+        self.left == Begin::STATEMENTS
+    }
+
+    /// What is answered to the text behind it.
+    pub(super) fn rest(&mut self) -> &mut Pin<Box<SimpleQueryStream>> {
+        &mut self.answer
+    }
+}
 
 /// What is known of the begin.
 #[derive(Default)]
@@ -18,19 +60,18 @@ enum Answer {
     /// None was sent, or it has succeeded.
     #[default]
     Good,
-    Awaited(Pin<Box<SimpleQueryStream>>),
+    Awaited(Beginning),
     Failed(PgError),
 }
 
 impl Answer {
     /// Takes in what has come; whether it is all.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while let Self::Awaited(answer) = self {
-            match ready!(answer.as_mut().poll_next(cx)) {
-                Some(Ok(_)) => {}
-                Some(Err(error)) => *self = Self::Failed(error),
-                None => *self = Self::Good,
-            }
+        if let Self::Awaited(beginning) = self {
+            *self = match ready!(beginning.poll_begun(cx)) {
+                Ok(()) => Self::Good,
+                Err(error) => Self::Failed(error),
+            };
         }
         Poll::Ready(())
     }
@@ -46,9 +87,12 @@ impl Unheard {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer to a begin that has just been sent.
-    pub(super) fn expect(&self, answer: SimpleQueryStream) {
-        *self.place() = Answer::Awaited(Box::pin(answer));
+    /// The answer to a begin that has been sent, or that it could not be.
+    pub(super) fn expect(&self, answer: Result<Beginning, PgError>) {
+        *self.place() = match answer {
+            Ok(beginning) => Answer::Awaited(beginning),
+            Err(error) => Answer::Failed(error),
+        };
     }
 
     /// Takes in what has come of it.
