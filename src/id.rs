@@ -19,6 +19,7 @@
 //! case folding, no leading zeros. Two texts never name one branch, one text never names two.
 
 use crate::torture::{self, Safeguard};
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
@@ -192,7 +193,7 @@ fn parse_decimal<T: FromStr>(text: &str) -> Option<T> {
 ///
 /// Prints as `hf1.<node>.<incarnation>.<sequence>`, which is also the `gtrid` of its XA branches. Ids of one
 /// journal never repeat: the incarnation is new at each opening, the sequence counts within it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransactionId {
     /// The program that coordinates it.
     pub node: NodeName,
@@ -210,6 +211,11 @@ impl TransactionId {
         BranchId { transaction: self, participant, slot }
     }
 
+    fn line(&self) -> Line {
+        let line = Line::default().text(FORMAT).text(".").text(self.node.as_str());
+        line.text(".").hex16(self.incarnation.0).text(".").decimal(self.sequence)
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split('.');
         let format = fields.next()?;
@@ -219,6 +225,21 @@ impl TransactionId {
             sequence: parse_decimal(fields.next()?)?,
         };
         (format == FORMAT && fields.next().is_none()).then_some(id)
+    }
+}
+
+/// By node, incarnation and sequence.
+impl Ord for TransactionId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Most that are compared are of one opening, and to see that costs less than to put two names in order.
+        let (ours, theirs) = ((self.node, self.incarnation), (other.node, other.incarnation));
+        if ours == theirs { self.sequence.cmp(&other.sequence) } else { ours.cmp(&theirs) }
+    }
+}
+
+impl PartialOrd for TransactionId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -232,7 +253,7 @@ impl FromStr for TransactionId {
 
 impl fmt::Display for TransactionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{FORMAT}.{}.{}.{}", self.node, self.incarnation, self.sequence)
+        f.write_str(self.line().as_str())
     }
 }
 
@@ -263,12 +284,17 @@ impl BranchId {
 
     /// The branch qualifier of the XA identifier.
     pub fn bqual(&self) -> String {
-        format!("{}.{}", self.participant, self.slot)
+        self.qualifier(Line::default()).as_str().to_owned()
+    }
+
+    fn qualifier(&self, line: Line) -> Line {
+        line.decimal(self.participant.into()).text(".").decimal(self.slot.into())
     }
 
     /// The XA identifier as SQL text, in hexadecimal so that nothing has to be quoted.
     pub fn xid_sql(&self) -> String {
-        format!("X'{}',X'{}',{}", hex(self.gtrid().as_bytes()), hex(self.bqual().as_bytes()), format_id())
+        let (gtrid, bqual) = (self.transaction.line(), self.qualifier(Line::default()));
+        format!("X'{}',X'{}',{}", hex(gtrid.as_str().as_bytes()), hex(bqual.as_str().as_bytes()), format_id())
     }
 
     /// The branch behind an XA identifier as a server lists it; `None` for a foreign one.
@@ -305,7 +331,7 @@ impl FromStr for BranchId {
 
 impl fmt::Display for BranchId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.transaction, self.participant, self.slot)
+        f.write_str(self.qualifier(self.transaction.line().text(".")).as_str())
     }
 }
 
@@ -334,11 +360,61 @@ impl fmt::Display for SessionName {
 
 /// Bytes as lower-case hexadecimal digits: XA literals, and foreign identifiers shown to people.
 pub fn hex(bytes: &[u8]) -> String {
-    use fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a String cannot fail");
-        text
-    })
+    let mut digits = vec![0; bytes.len() * 2];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+    String::from_utf8(digits).expect("only digits get in")
+}
+
+const DIGITS: [u8; 16] = *b"0123456789abcdef";
+
+/// The text of an identifier as it is put together. Each transaction needs its own a dozen times, and what formats texts
+/// in general would cost it more than all else that is done with them.
+struct Line {
+    bytes: [u8; LONGEST],
+    length: usize,
+}
+
+/// What a branch id takes at most: format, node, incarnation, sequence, participant, slot, and the dots between them.
+const LONGEST: usize = FORMAT.len() + 16 + 16 + 20 + 5 + 10 + 5;
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { bytes: [0; LONGEST], length: 0 }
+    }
+}
+
+impl Line {
+    fn text(mut self, text: &str) -> Self {
+        self.bytes[self.length..][..text.len()].copy_from_slice(text.as_bytes());
+        self.length += text.len();
+        self
+    }
+
+    /// 16 hexadecimal digits.
+    fn hex16(mut self, bits: u64) -> Self {
+        for place in (0..16).rev() {
+            self.bytes[self.length] = DIGITS[(bits >> (4 * place) & 15) as usize];
+            self.length += 1;
+        }
+        self
+    }
+
+    fn decimal(mut self, number: u64) -> Self {
+        let digits = number.checked_ilog10().map_or(1, |highest| highest as usize + 1);
+        let mut left = number;
+        for place in self.bytes[self.length..][..digits].iter_mut().rev() {
+            *place = DIGITS[(left % 10) as usize];
+            left /= 10;
+        }
+        self.length += digits;
+        self
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).expect("only ASCII gets in")
+    }
 }
 
 #[cfg(test)]
@@ -420,12 +496,21 @@ mod tests {
 
     proptest! {
         #[test]
+        fn ids_are_ordered_by_node_incarnation_and_sequence(of in proptest::collection::vec(("[a-c]{1,2}", 0..3u64, 0..3u64), 2)) {
+            let id = |(node, incarnation, sequence): &(String, u64, u64)| TransactionId {
+                node: node.parse().unwrap(), incarnation: Incarnation(*incarnation), sequence: *sequence,
+            };
+            prop_assert_eq!(id(&of[0]).cmp(&id(&of[1])), of[0].cmp(&of[1]));
+        }
+
+        #[test]
         fn every_branch_survives_the_round_trip(
             node in "[a-z][a-z0-9-]{0,15}", incarnation: u64, sequence: u64, participant: u16, slot: u32,
         ) {
             let transaction = TransactionId {
                 node: node.parse().unwrap(), incarnation: Incarnation(incarnation), sequence,
             };
+            prop_assert_eq!(transaction.to_string(), format!("hf1.{node}.{incarnation:016x}.{sequence}"));
             let branch = transaction.branch(participant, slot);
             prop_assert_eq!(branch.to_string().parse(), Ok(branch));
             prop_assert_eq!(transaction.to_string().parse(), Ok(transaction));

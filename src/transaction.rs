@@ -404,10 +404,11 @@ impl Inner {
     async fn begin(&self, member: &Member) -> Result<Arc<dyn Any + Send + Sync>> {
         self.open()?;
         let timer = Timer::start();
+        let options = self.begin_options(member);
         let begin = async {
             let lineage = self.engine.ready(member).await?;
             self.engine.leased(member).await?;
-            let begin = member.participant.begin(self.id, self.begin_options(member));
+            let begin = member.participant.begin(self.id, options);
             let branch = torture::request(Request::Begin, member.name, begin).await?;
             Ok::<_, Error>((lineage, branch))
         };
@@ -417,8 +418,7 @@ impl Inner {
             .flatten()
             .map_err(|error| error.at(member.name))?;
         telemetry::phase(Phase::Begin, timer);
-        let mode = self.begin_options(member).mode;
-        let info = protocol::Branch { id: branch.id(), participant: member.name, lineage, mode };
+        let info = protocol::Branch { id: branch.id(), participant: member.name, lineage, mode: options.mode };
         self.enlist(Enlisted { info, branch })
     }
 

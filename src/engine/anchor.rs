@@ -3,11 +3,11 @@
 use super::{Engine, Enlisted, Job};
 use crate::config::{Config, Decision};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Incarnation, JournalId, NodeName, ParticipantName};
+use crate::id::{Incarnation, JournalId, NodeName, ParticipantName, TransactionId};
 use crate::journal::{Answering, Journal, Opening, Row, Rows};
 use crate::participant::anchor::{Anchor, HIGHEST_SLOT, MOST_PARTICIPANTS};
 use crate::participant::{BeginOptions, Capability, Claim, Isolation, Participant};
-use crate::protocol::{self, Coordinator, Mode};
+use crate::protocol::{self, Acknowledge, Coordinator, Mode};
 use crate::torture::{self, Request};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -164,11 +164,18 @@ pub(super) async fn enlist(job: &mut Job) -> Result<()> {
     Ok(())
 }
 
-/// With the decision where it belongs.
-pub(super) fn coordinator(engine: &Engine, coordinator: Coordinator, enlisted: &[protocol::Branch]) -> Coordinator {
-    let Some(number) = engine.anchor() else { return coordinator };
-    match enlisted.iter().find(|one| one.id.participant == number && one.mode == Mode::Writer) {
-        Some(anchor) => coordinator.anchored(anchor.id),
+/// The coordinator of a transaction, with the decision where it belongs.
+pub(super) fn coordinator(
+    engine: &Engine,
+    id: TransactionId,
+    enlisted: Vec<protocol::Branch>,
+    acknowledge: Acknowledge,
+) -> Coordinator {
+    let decides = |one: &&protocol::Branch| Some(one.id.participant) == engine.anchor() && one.mode == Mode::Writer;
+    let anchor = enlisted.iter().find(decides).map(|one| one.id);
+    let coordinator = Coordinator::new(id, enlisted, acknowledge, None);
+    match anchor {
+        Some(anchor) => coordinator.anchored(anchor),
         None => coordinator,
     }
 }

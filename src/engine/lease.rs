@@ -7,7 +7,6 @@
 
 use super::{Engine, Member, jittered, told};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::ParticipantName;
 use crate::torture::{self, Request, Safeguard};
 use futures_util::future::join_all;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,20 +117,20 @@ impl Engine {
         }
     }
 
-    /// The lease of a participant, if it is held.
-    pub fn taking(&self, name: ParticipantName) -> Option<Taking> {
-        self.members.iter().find(|member| member.name == name).and_then(Member::taking)
+    /// The lease of the participant of a number, if it is held.
+    pub fn taking(&self, number: u16) -> Option<Taking> {
+        self.members[usize::from(number)].taking()
     }
 
     /// Why nothing may be decided that was asked to prepare under these leases, if one of them was not held or is not what
     /// it was.
-    pub fn interrupted(&self, under: &[(ParticipantName, Option<Taking>)]) -> Option<Error> {
+    pub fn interrupted(&self, under: &[(u16, Option<Taking>)]) -> Option<Error> {
         if !torture::is_on(Safeguard::UnderLease) {
             return None;
         }
-        let (name, _) = under.iter().find(|(name, taken)| taken.is_none() || self.taking(*name) != *taken)?;
+        let (number, _) = under.iter().find(|(number, taken)| taken.is_none() || self.taking(*number) != *taken)?;
         let message = "the lease was lost, and somebody else may settle what is prepared there: the transaction is rolled \
                        back, run it again";
-        Some(Error::new(ErrorKind::Retry, message).at(*name))
+        Some(Error::new(ErrorKind::Retry, message).at(self.members[usize::from(*number)].name))
     }
 }

@@ -4,6 +4,9 @@
 //! All that a coordinator asks for runs at once on this task; there is no order to keep here, since a coordinator
 //! never asks for what depends on an answer that it has not heard.
 
+mod unfinished;
+
+use self::unfinished::Unfinished;
 use super::{Engine, Taking, after, anchor, now_ms};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName, TransactionId};
@@ -15,11 +18,10 @@ use crate::protocol::{
 };
 use crate::telemetry::Course;
 use crate::torture::{self, Point, Request, Step};
-use futures_util::future::{AbortHandle, Abortable};
-use futures_util::stream::{FuturesUnordered, StreamExt};
-use std::collections::BTreeMap;
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::error::Elapsed;
@@ -56,10 +58,27 @@ pub(crate) struct Job {
     pub span: Span,
 }
 
+/// A branch as the pump sees it.
+struct Place {
+    id: BranchId,
+    participant: ParticipantName,
+    session: Session,
+    /// It was decided, and is not known to be committed yet.
+    is_pending: bool,
+}
+
+impl Place {
+    fn new(enlisted: Enlisted) -> Self {
+        let Enlisted { info, branch } = enlisted;
+        Self { id: info.id, participant: info.participant, session: Session::Idle(branch), is_pending: false }
+    }
+}
+
 /// The session of a branch: at hand, lent to a request, or closed.
 enum Session {
     Idle(Box<dyn Branch>),
-    Busy(AbortHandle),
+    /// Dropped, the request is given up, and the session with it closed.
+    Busy(BoxFuture<'static, Event>),
     Closed,
 }
 
@@ -70,43 +89,6 @@ enum Event {
     Appended(Result<(), Error>),
     /// Damage was written down, or could not be.
     Remembered(Result<(), Error>),
-    /// The request was given up and its session closed.
-    GivenUp,
-}
-
-/// A transaction whose pump has not come to its end. Dropped so, by a panic in it or in a participant, its outcome is
-/// not known: it is in doubt, and the resolver finds out, like what became of it after a crash.
-struct Unfinished {
-    engine: Arc<Engine>,
-    sequence: u64,
-    /// The journal has its decision, or will have it.
-    handed_out: bool,
-    is_over: bool,
-}
-
-impl Unfinished {
-    fn new(job: &Job) -> Self {
-        Self { engine: job.engine.clone(), sequence: job.id.sequence, handed_out: false, is_over: false }
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if self.is_over {
-            return;
-        }
-        let (engine, sequence, handed_out) = (self.engine.clone(), self.sequence, self.handed_out);
-        tracing::error!(id = %engine.id(sequence), "the task that ends it is gone, by a bug or with its runtime: the transaction is in doubt");
-        self.engine.runtime.spawn(async move {
-            if handed_out {
-                // While its decision is on its way nothing may be rolled back. Afterwards it is in the journal, or the
-                // journal has failed and says so.
-                let _ = engine.journal.flush().await;
-            }
-            engine.live.end(sequence, Outcome::InDoubt, Vec::new());
-            engine.kick_resolver();
-        });
-    }
 }
 
 /// What came of asking a branch to end. One that did not answer in time has a session that nobody uses any more.
@@ -129,20 +111,18 @@ struct Pump {
     engine: Arc<Engine>,
     id: TransactionId,
     coordinator: Coordinator,
-    sessions: BTreeMap<BranchId, (ParticipantName, Session)>,
-    /// Under which the branches are asked for their votes.
-    leases: Vec<(ParticipantName, Option<Taking>)>,
-    requests: FuturesUnordered<BoxFuture<'static, Event>>,
+    /// All branches, with what is asked of them. There are few: to look at each is cheaper than to be told by which.
+    places: Vec<Place>,
+    /// What is asked of the journal.
+    records: Vec<BoxFuture<'static, Event>>,
+    /// Under which the branches are asked for their votes, by the numbers of their participants.
+    leases: Vec<(u16, Option<Taking>)>,
     answer: Option<oneshot::Sender<Verdict>>,
     outcome: Option<Outcome>,
     causes: Vec<Error>,
-    /// Branches that were decided and are not known to be committed yet.
-    pending: BTreeMap<BranchId, ParticipantName>,
     left: Vec<BranchId>,
     /// When to abort, before the decision; when to stop waiting for the journal, and then for phase two, after it.
     timer: Option<Instant>,
-    /// Rings at that time or before. It is moved only where it would ring too late, since hardly any commit waits for it.
-    alarm: Pin<Box<Sleep>>,
     /// The decision that the anchor was asked to commit, until it has answered.
     deciding: Option<CommitRecord>,
     /// The decision is durable.
@@ -163,52 +143,71 @@ pub(crate) async fn run(mut job: Job, mut input: Input, answer: oneshot::Sender<
         causes.push(error);
         input = Input::Abort;
     }
-    let course = Course::new(job.id, job.span.clone(), job.enlisted.iter().map(|enlisted| enlisted.info.participant));
-    let infos: Vec<_> = job.enlisted.iter().map(|enlisted| enlisted.info).collect();
-    let taking = |enlisted: &Enlisted| (enlisted.info.participant, job.engine.taking(enlisted.info.participant));
-    let leases = job.enlisted.iter().map(taking).collect();
-    let sessions =
-        job.enlisted.into_iter().map(|e| (e.info.id, (e.info.participant, Session::Idle(e.branch)))).collect();
-    let mut pump = Pump {
-        coordinator: anchor::coordinator(
-            &job.engine,
-            Coordinator::new(job.id, infos.clone(), job.acknowledge, None),
-            &infos,
-        ),
-        engine: job.engine,
-        id: job.id,
-        sessions,
-        leases,
-        requests: FuturesUnordered::new(),
-        answer: Some(answer),
-        outcome: None,
-        causes,
-        deciding: None,
-        pending: BTreeMap::new(),
-        left: Vec::new(),
-        timer: (input == Input::Commit).then_some(job.deadline),
-        alarm: Box::pin(sleep_until(job.deadline.min(after(PATIENCE)))),
-        decided: false,
-        course,
-        unfinished,
-    };
+    // Rings at the timer's time or before. It is moved only where it would ring too late, since hardly any commit waits for it.
+    let mut alarm = pin!(sleep_until(job.deadline.min(after(PATIENCE))));
+    let mut pump = Pump::new(job, &input, causes, answer, unfinished);
     torture::pass(Point::Step(Step::Ending), None).await;
     match input {
         Input::Commit => pump.tell_under_lease(input),
         _ => pump.tell(input),
     }
-    while let Some(event) = pump.next().await {
+    while let Some(event) = poll_fn(|cx| pump.poll_next(alarm.as_mut(), cx)).await {
         pump.hear(event);
     }
     pump.end();
 }
 
 impl Pump {
+    fn new(
+        job: Job,
+        input: &Input,
+        causes: Vec<Error>,
+        answer: oneshot::Sender<Verdict>,
+        unfinished: Unfinished,
+    ) -> Self {
+        let Job { engine, id, enlisted, acknowledge, deadline, span } = job;
+        let infos: Vec<_> = enlisted.iter().map(|enlisted| enlisted.info).collect();
+        let leases = infos.iter().map(|info| (info.id.participant, engine.taking(info.id.participant))).collect();
+        Self {
+            course: Course::new(id, span, infos.iter().map(|info| info.participant)),
+            coordinator: anchor::coordinator(&engine, id, infos, acknowledge),
+            engine,
+            id,
+            places: enlisted.into_iter().map(Place::new).collect(),
+            records: Vec::new(),
+            leases,
+            answer: Some(answer),
+            outcome: None,
+            causes,
+            left: Vec::new(),
+            timer: (*input == Input::Commit).then_some(deadline),
+            deciding: None,
+            decided: false,
+            unfinished,
+        }
+    }
+
+    fn place(&mut self, id: BranchId) -> &mut Place {
+        let place = self.places.iter_mut().find(|place| place.id == id);
+        place.expect("a coordinator, and a request, know its own branches alone")
+    }
+
+    /// Whether a decision was handed out that is not known to be carried out everywhere.
+    fn is_pending(&self) -> bool {
+        self.places.iter().any(|place| place.is_pending)
+    }
+
+    /// These branches are decided.
+    fn set_pending(&mut self, decision: &CommitRecord, but: Option<BranchId>) {
+        let decided = decision.branches.iter().map(|branch| branch.id);
+        decided.filter(|id| Some(*id) != but).for_each(|id| self.place(id).is_pending = true);
+    }
+
     /// Tells the coordinator, unless it is not the time for it any more: what is prepared under a lease is decided under
     /// the same one or not at all.
     fn tell_under_lease(&mut self, input: Input) {
         if self.outcome.is_none()
-            && self.pending.is_empty()
+            && !self.is_pending()
             && let Some(cause) = self.engine.interrupted(&self.leases)
         {
             self.causes.push(cause);
@@ -223,26 +222,44 @@ impl Pump {
     }
 
     /// The next event; `None` when nothing is under way any more.
-    async fn next(&mut self) -> Option<Event> {
+    fn poll_next(&mut self, mut alarm: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         loop {
-            let Some(timer) = self.timer else { return self.requests.next().await };
-            if timer < self.alarm.deadline() || self.alarm.is_elapsed() {
-                self.alarm.as_mut().reset(timer);
+            if let Poll::Ready(event) = self.poll_requests(cx) {
+                return Poll::Ready(event);
             }
-            tokio::select! {
-                biased;
-                event = self.requests.next() => return event,
-                () = &mut self.alarm => {}
+            let Some(timer) = self.timer else { return Poll::Pending };
+            if timer < alarm.deadline() || alarm.is_elapsed() {
+                alarm.as_mut().reset(timer);
             }
+            ready!(alarm.as_mut().poll(cx));
             if timer <= Instant::now() {
                 self.time_is_up();
             }
         }
     }
 
+    /// What comes first of all that is under way. A request that has ended is not asked again: its event takes it away.
+    fn poll_requests(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        let mut is_idle = self.records.is_empty();
+        for place in &mut self.places {
+            let Session::Busy(request) = &mut place.session else { continue };
+            is_idle = false;
+            if let Poll::Ready(event) = request.as_mut().poll(cx) {
+                return Poll::Ready(Some(event));
+            }
+        }
+        for index in 0..self.records.len() {
+            if let Poll::Ready(event) = self.records[index].as_mut().poll(cx) {
+                drop(self.records.swap_remove(index));
+                return Poll::Ready(Some(event));
+            }
+        }
+        if is_idle { Poll::Ready(None) } else { Poll::Pending }
+    }
+
     fn time_is_up(&mut self) {
         self.timer = None;
-        if self.pending.is_empty() {
+        if !self.is_pending() {
             self.causes
                 .push(Error::new(ErrorKind::TimedOut, "the transaction's deadline passed before it was decided"));
             self.tell(Input::Abort);
@@ -275,10 +292,10 @@ impl Pump {
             Event::Finished(id, branch, answer) => {
                 self.returned(id, branch, answer.cause);
                 if answer.value == Finish::Done {
-                    self.pending.remove(&id);
+                    self.place(id).is_pending = false;
                 }
                 if let Some(decision) = self.deciding.take() {
-                    self.anchor_answered(decision, answer.value);
+                    self.anchor_answered(id, decision, answer.value);
                 }
                 self.tell(Input::Finished(id, answer.value));
             }
@@ -291,15 +308,15 @@ impl Pump {
                 self.causes.extend(written.err());
                 self.tell(Input::Remembered);
             }
-            Event::GivenUp => {}
         }
     }
 
     /// A request has ended, and its session came back or was closed.
     fn returned(&mut self, id: BranchId, branch: Option<Box<dyn Branch>>, cause: Option<Error>) {
-        let (participant, session) = self.sessions.get_mut(&id).expect("requests are made for known branches");
-        *session = branch.map_or(Session::Closed, Session::Idle);
-        self.causes.extend(cause.map(|cause| cause.at(*participant)));
+        let place = self.place(id);
+        place.session = branch.map_or(Session::Closed, Session::Idle);
+        let participant = place.participant;
+        self.causes.extend(cause.map(|cause| cause.at(participant)));
     }
 
     fn decided(&mut self) {
@@ -311,8 +328,9 @@ impl Pump {
     fn mark_decided(&mut self) {
         self.decided = true;
         self.timer = Some(after(self.engine.transaction.apply_wait));
-        let here = self.engine.members.iter().filter(|one| self.pending.values().any(|name| *name == one.name));
-        here.for_each(|member| member.decided(self.id.sequence));
+        for place in self.places.iter().filter(|place| place.is_pending) {
+            self.engine.members[usize::from(place.id.participant)].decided(self.id.sequence);
+        }
     }
 
     fn tell(&mut self, input: Input) {
@@ -343,28 +361,23 @@ impl Pump {
         }
     }
 
-    fn participant(&self, id: BranchId) -> ParticipantName {
-        self.sessions.get(&id).expect("a coordinator knows its own branches alone").0
-    }
-
     /// Starts a request on a branch's session.
     fn request<F, W>(&mut self, id: BranchId, work: W)
     where
         F: Future<Output = Event> + Send + 'static,
-        W: FnOnce(Box<dyn Branch>) -> F,
+        W: FnOnce(ParticipantName, Box<dyn Branch>) -> F,
     {
-        let (name, session) = self.sessions.get_mut(&id).expect("a coordinator knows its own branches alone");
-        let (handle, registration) = AbortHandle::new_pair();
-        let Session::Idle(branch) = std::mem::replace(session, Session::Busy(handle)) else {
+        let place = self.place(id);
+        let name = place.participant;
+        let Session::Idle(branch) = std::mem::replace(&mut place.session, Session::Closed) else {
             panic!("a coordinator asks a session for one thing at a time: {id}");
         };
-        let work = Abortable::new(work(branch).instrument(self.course.request(Some(*name))), registration);
-        self.requests.push(Box::pin(async move { work.await.unwrap_or(Event::GivenUp) }));
+        let request = Box::pin(work(name, branch).instrument(self.course.request(Some(name))));
+        self.place(id).session = Session::Busy(request);
     }
 
     fn vote(&mut self, id: BranchId, what: Request, how: fn(&mut dyn Branch) -> BoxFuture<'_, Answer<Vote>>) {
-        let name = self.participant(id);
-        self.request(id, move |mut branch| async move {
+        self.request(id, move |name, mut branch| async move {
             let answer = torture::request(what, name, how(&mut *branch)).await;
             Event::Voted(id, Some(branch), answer)
         });
@@ -373,9 +386,8 @@ impl Pump {
     /// Starts the end of a branch. One that does not answer within the resolver's patience is the resolver's, which
     /// has other connections.
     fn finish(&mut self, id: BranchId, what: Request, how: fn(&mut dyn Branch) -> BoxFuture<'_, Answer<Finish>>) {
-        let name = self.participant(id);
         let patience = self.engine.recovery.statement_timeout;
-        self.request(id, move |mut branch| async move {
+        self.request(id, move |name, mut branch| async move {
             let answer = torture::request(what, name, tokio::time::timeout(patience, how(&mut *branch))).await;
             finished(id, branch, patience, answer)
         });
@@ -385,8 +397,8 @@ impl Pump {
     fn commit_anchor(&mut self, id: BranchId, decision: CommitRecord) {
         self.timer = None;
         self.deciding = Some(decision.clone());
-        let (name, patience) = (self.participant(id), self.engine.recovery.statement_timeout);
-        self.request(id, move |mut branch| async move {
+        let patience = self.engine.recovery.statement_timeout;
+        self.request(id, move |name, mut branch| async move {
             let committing = tokio::time::timeout(patience, branch.commit_anchor(&decision));
             let answer = torture::request(Request::CommitAnchor, name, committing).await;
             finished(id, branch, patience, answer)
@@ -394,19 +406,18 @@ impl Pump {
     }
 
     /// What the anchor has committed is decided, durably: it counts before a branch hears of it.
-    fn anchor_answered(&mut self, decision: CommitRecord, answer: Finish) {
+    fn anchor_answered(&mut self, anchor: BranchId, decision: CommitRecord, answer: Finish) {
         if answer != Finish::Done {
             return;
         }
         self.engine.journal.decided(&decision);
-        let others = decision.branches.iter().filter(|branch| self.engine.anchor() != Some(branch.id.participant));
-        self.pending = others.map(|branch| (branch.id, branch.participant)).collect();
+        self.set_pending(&decision, Some(anchor));
         self.mark_decided();
     }
 
     fn append(&mut self, record: Record) {
         let Record::Commit(decision) = &record else { panic!("only decisions are forced by a coordinator") };
-        self.pending = decision.branches.iter().map(|branch| (branch.id, branch.participant)).collect();
+        self.set_pending(decision, None);
         // From here on nothing can abort.
         self.timer = Some(after(PATIENCE));
         self.unfinished.handed_out = true;
@@ -417,7 +428,7 @@ impl Pump {
             torture::pass(Point::Step(Step::Appended), None).await;
             Event::Appended(written)
         };
-        self.requests.push(Box::pin(writing.instrument(self.course.request(None))));
+        self.records.push(Box::pin(writing.instrument(self.course.request(None))));
     }
 
     fn remember(&mut self, branch: DamagedBranch) {
@@ -428,15 +439,12 @@ impl Pump {
             found_by: self.id.incarnation,
         };
         let engine = self.engine.clone();
-        self.requests
+        self.records
             .push(Box::pin(async move { Event::Remembered(engine.journal.append(Record::Damaged(record)).await) }));
     }
 
     fn leave(&mut self, id: BranchId) {
-        let (_, session) = self.sessions.get_mut(&id).expect("a coordinator knows its own branches alone");
-        if let Session::Busy(request) = std::mem::replace(session, Session::Closed) {
-            request.abort();
-        }
+        self.place(id).session = Session::Closed;
         self.left.push(id);
     }
 
@@ -450,7 +458,7 @@ impl Pump {
             outcome,
             cause: causes.next(),
             cleanup: causes.collect(),
-            pending: self.pending.values().copied().collect(),
+            pending: self.places.iter().filter(|place| place.is_pending).map(|place| place.participant).collect(),
         };
         self.course.answered(outcome, verdict.cause.as_ref(), &verdict.pending);
         torture::pass_blocking(Point::Step(Step::Answer));

@@ -7,19 +7,24 @@ use super::outcomes::{Image, Impossible};
 use crate::id::{Incarnation, TransactionId};
 use crate::protocol::{CommitRecord, Record};
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::Hash;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// The forced records that are queued or half written, in order.
 #[derive(Debug, Default)]
 pub struct InFlight {
     records: VecDeque<Arc<Record>>,
-    /// The transactions that they decide, and how often each is to be found committed.
-    decided: HashSet<TransactionId>,
-    ending: HashMap<TransactionId, usize>,
+    /// The transactions that commit by them.
+    ending: HashMap<TransactionId, Ending>,
     /// How many of them bind an incarnation's later records, and are no commits.
     binding: HashMap<Incarnation, usize>,
+}
+
+/// How often a transaction is to be found committed, and whether it is decided.
+#[derive(Debug, Default)]
+struct Ending {
+    records: usize,
+    is_decided: bool,
 }
 
 /// The transaction that commits by this record.
@@ -45,11 +50,12 @@ fn bound_by(record: &Record) -> Option<Incarnation> {
 impl InFlight {
     /// Adds a record that was checked.
     pub fn add(&mut self, record: &Arc<Record>) {
-        if let Record::Commit(decision) = &**record {
-            assert!(self.decided.insert(decision.transaction), "a transaction is decided once");
-        }
         if let Some(id) = ended_by(record) {
-            *self.ending.entry(id).or_default() += 1;
+            let ending = self.ending.entry(id).or_default();
+            ending.records += 1;
+            let is_decision = matches!(&**record, Record::Commit(_));
+            assert!(!(is_decision && ending.is_decided), "a transaction is decided once");
+            ending.is_decided |= is_decision;
         }
         if let Some(incarnation) = bound_by(record) {
             *self.binding.entry(incarnation).or_default() += 1;
@@ -61,14 +67,20 @@ impl InFlight {
     pub fn arrived(&mut self, record: &Arc<Record>) {
         let first = self.records.pop_front().expect("it was in flight until now");
         assert!(Arc::ptr_eq(&first, record), "records arrive in the order in which they left");
-        if let Record::Commit(decision) = &**record {
-            self.decided.remove(&decision.transaction);
-        }
         if let Some(id) = ended_by(record) {
-            count_down(&mut self.ending, id);
+            let Entry::Occupied(mut ending) = self.ending.entry(id) else { panic!("added when it left") };
+            ending.get_mut().records -= 1;
+            ending.get_mut().is_decided &= !matches!(&**record, Record::Commit(_));
+            if ending.get().records == 0 {
+                ending.remove();
+            }
         }
         if let Some(incarnation) = bound_by(record) {
-            count_down(&mut self.binding, incarnation);
+            let Entry::Occupied(mut count) = self.binding.entry(incarnation) else { panic!("counted when it left") };
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
         }
     }
 
@@ -85,9 +97,9 @@ impl InFlight {
     pub fn check(&self, image: &Image, record: &Record, noted: bool) -> Result<(), Impossible> {
         let ended = ended_by(record);
         // Two may have seen the same witness; only one can decide.
-        let twice = |id: &TransactionId| match record {
-            Record::Commit(_) => self.ending.contains_key(id),
-            _ => self.decided.contains(id),
+        let twice = |id: &TransactionId| {
+            let ending = self.ending.get(id);
+            ending.is_some_and(|ending| ending.is_decided || matches!(record, Record::Commit(_)))
         };
         if let Some(id) = ended.filter(twice) {
             return Err(Impossible(format!("transaction {id} is being decided already")));
@@ -116,14 +128,6 @@ impl InFlight {
             others.iter().try_for_each(|other| in_memory.apply(other))?;
         }
         Ok(())
-    }
-}
-
-fn count_down<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K) {
-    let Entry::Occupied(mut count) = counts.entry(key) else { panic!("counted when it left") };
-    *count.get_mut() -= 1;
-    if *count.get() == 0 {
-        count.remove();
     }
 }
 

@@ -197,15 +197,35 @@ fn identity(_directory: &Path) -> io::Result<Option<Identity>> {
     Ok(None)
 }
 
-/// How many names a file has.
+/// How many names a file has, and its length.
+///
+/// Not its times: Linux, once somebody has seen them, changes them with the very next write, and the sync behind that writes
+/// the inode, too. <https://docs.kernel.org/filesystems/multigrain-ts.html>
+#[cfg(target_os = "linux")]
+fn names_and_length(file: &File) -> io::Result<(u64, u64)> {
+    use rustix::fs::{AtFlags, StatxFlags, statx};
+    let wanted = StatxFlags::NLINK | StatxFlags::SIZE;
+    match statx(file, "", AtFlags::EMPTY_PATH, wanted) {
+        Ok(found) if found.stx_mask & wanted.bits() == wanted.bits() => {
+            Ok((u64::from(found.stx_nlink), found.stx_size))
+        }
+        // An old kernel, a sandbox, or a file system that knows less.
+        _ => names_and_length_by_all(file),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+use names_and_length_by_all as names_and_length;
+
 #[cfg(unix)]
-fn names(found: &fs::Metadata) -> u64 {
-    std::os::unix::fs::MetadataExt::nlink(found)
+fn names_and_length_by_all(file: &File) -> io::Result<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    file.metadata().map(|found| (found.nlink(), found.len()))
 }
 
 #[cfg(not(unix))]
-fn names(_found: &fs::Metadata) -> u64 {
-    1
+fn names_and_length_by_all(file: &File) -> io::Result<(u64, u64)> {
+    file.metadata().map(|found| (1, found.len()))
 }
 
 struct RealFile {
@@ -238,12 +258,12 @@ impl RealFile {
     /// What is durable in a file that nobody can find any more, or that was cut, is lost all the same.
     fn is_as_it_was_made(&self) -> io::Result<()> {
         let Some(length) = self.length else { return Ok(()) };
-        let found = self.file.metadata()?;
-        if names(&found) == 0 {
+        let (names, found) = names_and_length(&self.file)?;
+        if names == 0 {
             return Err(io::Error::other("its file was deleted or replaced while it was in use"));
         }
-        if found.len() != length {
-            let text = format!("its file has {} bytes, not the {length} that it was made with", found.len());
+        if found != length {
+            let text = format!("its file has {found} bytes, not the {length} that it was made with");
             return Err(io::Error::other(text));
         }
         Ok(())

@@ -56,6 +56,8 @@ pub(super) struct Common {
     pub(super) name: ParticipantName,
     /// The last nonce used.
     pub(super) nonce: AtomicU64,
+    /// The last marker's number. From a random one on, which is shown to nobody.
+    pub(super) marker: AtomicU64,
     /// How long an answer in phase two is waited for.
     pub(super) limit: Duration,
 }
@@ -63,6 +65,10 @@ pub(super) struct Common {
 impl Common {
     pub(super) fn nonce(&self) -> u64 {
         self.nonce.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn marker(&self) -> u64 {
+        self.marker.fetch_add(1, Ordering::Relaxed)
     }
 }
 

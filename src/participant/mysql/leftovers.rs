@@ -27,7 +27,7 @@ pub(super) enum Leaves {
 impl Leaves {
     /// By the words of a text that does no more than read or write rows: it may still set a variable or take a lock.
     pub(super) fn of_rows(text: &[u8]) -> Self {
-        let lock = |words: &[u8]| words.eq_ignore_ascii_case(b"_LOCK");
+        let lock = |words: &[u8]| words[0] == b'_' && words.eq_ignore_ascii_case(b"_LOCK");
         if text.contains(&b'@') || text.windows(5).any(lock) { Self::Something } else { Self::Nothing }
     }
 }

@@ -11,12 +11,16 @@ use super::work::{Entered, Work};
 use crate::error::{Error, ErrorKind};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use futures_util::task::AtomicWaker;
 use mysql_async::prelude::{AsQuery, FromRow, Queryable, StatementLike};
 use mysql_async::{BinaryProtocol, Params, QueryResult, ResultSetStream, Row, Statement, TextProtocol, from_row};
+use std::future::poll_fn;
 use std::marker::PhantomData;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::sync::{Mutex, OwnedMutexGuard, watch};
+use std::task::{Context, Poll};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 /// A branch's [handle](crate::participant::Branch::handle): the way to its session until the branch ends.
 pub struct Lent {
@@ -27,14 +31,16 @@ pub struct Lent {
     /// The branch is ending: no more calls.
     ended: AtomicBool,
     /// The branch is gone: whoever holds its session closes it, and waits for no answer on it any more.
-    abandoned: watch::Sender<bool>,
+    abandoned: AtomicBool,
+    /// Whoever is in a call, which takes the desk: one at a time.
+    in_call: AtomicWaker,
 }
 
 impl Lent {
     pub(super) fn new(work: Work, place: Arc<Place>) -> Arc<Self> {
         let desk = Arc::new(Mutex::new(Some(work)));
-        let (taken, ended) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { desk, place, taken, ended, abandoned: watch::Sender::new(false) })
+        let (taken, ended, abandoned) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { desk, place, taken, ended, abandoned, in_call: AtomicWaker::new() })
     }
 
     /// Begins the branch, before anybody else has a way to its session.
@@ -57,7 +63,8 @@ impl Lent {
     /// told to end the session, with its locks, and its place in the pool is free.
     pub(super) fn close(&self) {
         self.ended.store(true, Ordering::SeqCst);
-        self.abandoned.send_replace(true);
+        self.abandoned.store(true, Ordering::SeqCst);
+        self.in_call.wake();
         match self.desk.try_lock() {
             Ok(mut desk) => drop(desk.take()),
             Err(_) if self.taken.load(Ordering::SeqCst) => {}
@@ -65,10 +72,26 @@ impl Lent {
         }
     }
 
-    /// Waits until the branch is gone.
-    async fn is_gone(&self) {
-        // It ends with an error only when the sender is gone, which is this.
-        let _ = self.abandoned.subscribe().wait_for(|gone| *gone).await;
+    fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::SeqCst)
+    }
+
+    /// Ready once the branch is gone.
+    fn poll_gone(&self, cx: &Context<'_>) -> Poll<()> {
+        self.in_call.register(cx.waker());
+        // Looked at afterwards: what is told in between is not missed.
+        if self.is_abandoned() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Runs one whole call, as long as the branch is there: at its deadline the network may have swallowed the answer, and
+    /// the end of the session with it.
+    async fn watch<T>(&self, call: impl Future<Output = Result<T, MyError>>) -> Result<T, MyError> {
+        let mut call = pin!(call);
+        poll_fn(|cx| match call.as_mut().poll(cx) {
+            Poll::Pending => self.poll_gone(cx).map(|()| Err(ended())),
+            answered => answered,
+        })
+        .await
     }
 }
 
@@ -104,20 +127,19 @@ impl MysqlBranch<'_> {
 
     /// The branch went while this was lent: nobody else closes its session.
     fn close_if_abandoned(&mut self) {
-        if *self.lent.abandoned.borrow() {
+        if self.lent.is_abandoned() {
             drop(self.desk.take());
         }
     }
 
     /// The session, for one call.
     async fn enter(&mut self, call: &Call) -> Result<Entered<'_>, MyError> {
-        let closed = || unusable(ErrorKind::Closed, "the branch has ended");
         self.close_if_abandoned();
         if self.lent.ended.load(Ordering::SeqCst) {
-            return Err(closed());
+            return Err(ended());
         }
-        let work = self.desk.as_mut().ok_or_else(closed)?;
-        let wire = work.lease.as_mut().ok_or_else(closed)?.wire();
+        let work = self.desk.as_mut().ok_or_else(ended)?;
+        let wire = work.lease.as_mut().ok_or_else(ended)?.wire();
         if work.notes.is_torn() || wire.is_broken() {
             let torn = "a call was dropped half way or the connection was lost: the branch can only be rolled back";
             return Err(unusable(ErrorKind::Statement, torn));
@@ -138,11 +160,14 @@ fn unusable(kind: ErrorKind, message: &str) -> MyError {
     MyError::Other(Error::new(kind, message).into())
 }
 
+fn ended() -> MyError {
+    unusable(ErrorKind::Closed, "the branch has ended")
+}
+
 /// What the driver's trait returns.
 type Answer<'a, T> = BoxFuture<'a, Result<T, MyError>>;
 
-/// Runs one whole call, as long as the branch is there: at its deadline the network may have swallowed the answer, and the
-/// end of the session with it.
+/// One whole call, watched.
 macro_rules! watched {
     ($self:ident, $call:expr, |$way:ident, $notes:ident| $run:expr) => {{
         let (call, lent) = ($call, $self.lent.clone());
@@ -151,14 +176,7 @@ macro_rules! watched {
             let answer = $run;
             $notes.leave(&call, answer)
         };
-        async move {
-            tokio::select! {
-                biased;
-                answer = whole => answer,
-                () = lent.is_gone() => Err(unusable(ErrorKind::Closed, "the branch has ended")),
-            }
-        }
-        .boxed()
+        async move { lent.watch(whole).await }.boxed()
     }};
 }
 

@@ -122,7 +122,7 @@ impl Mysql {
             restored: config.settings.keys().cloned().collect(),
             ..connector.clone()
         };
-        let nonce = AtomicU64::new(witness::random()?);
+        let (nonce, marker) = (AtomicU64::new(witness::random()?), AtomicU64::new(witness::random()?));
         Ok(Self {
             control: Arc::new(Control::new(connector.clone(), recovery.statement_timeout, silence(recovery))),
             connector,
@@ -134,7 +134,7 @@ impl Mysql {
                 interval: recovery.interval,
                 allow_unsafe: config.allow_unsafe,
             },
-            common: Arc::new(Common { name, nonce, limit: recovery.statement_timeout }),
+            common: Arc::new(Common { name, nonce, marker, limit: recovery.statement_timeout }),
             registered: Registry::new(),
         })
     }
@@ -192,7 +192,7 @@ impl Mysql {
         loop {
             let lease = Lease::new(pool::take(self.name(), &ours.pool, options.lock_timeout).await?);
             let id = transaction.branch(ours.participant, lease.slot());
-            let sql = Arc::new(BranchSql::new(self.sql.clone(), &id, options, witness::random()?));
+            let sql = Arc::new(BranchSql::new(self.sql.clone(), &id, options, self.common.marker()));
             let (is_warm, is_used) = (lease.is_warm(), lease.is_used());
             let branch = XaBranch::new(self.common.clone(), id, options.mode, sql, lease);
             if is_warm {

@@ -3,6 +3,14 @@
 //! It is read for one purpose: a failed statement is forgiven when a savepoint set before it is rolled back to. What
 //! cannot be read with certainty is never in favour of the branch.
 
+use std::str::SplitWhitespace;
+
+/// What statements begin with that read or write rows.
+const ROWS: [&str; 9] = ["SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "SHOW", "WITH", "VALUES", "TABLE"];
+
+/// No statement that is looked at closely has more words: `ROLLBACK WORK TO SAVEPOINT name`.
+const WORDS: usize = 5;
+
 /// What a text does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
@@ -23,8 +31,12 @@ pub(super) enum Action {
 impl Action {
     /// Reads a text.
     pub(super) fn read(text: &[u8]) -> Self {
-        let Ok(text) = std::str::from_utf8(text) else { return Self::Opaque };
-        let Some(words) = words(text) else { return Self::Opaque };
+        let Some(words) = std::str::from_utf8(text).ok().and_then(words) else { return Self::Opaque };
+        let mut first = words.clone();
+        if first.next().is_some_and(|first| ROWS.iter().any(|word| first.eq_ignore_ascii_case(word))) {
+            return Self::Plain;
+        }
+        let words: Vec<&str> = words.take(WORDS + 1).collect();
         let upper: Vec<String> = words.iter().take(4).map(|word| word.to_ascii_uppercase()).collect();
         let upper: Vec<&str> = upper.iter().map(String::as_str).collect();
         let name = |at: usize| if words.len() == at + 1 { unquoted(words[at]) } else { None };
@@ -35,9 +47,6 @@ impl Action {
             ["ROLLBACK", "WORK", "TO", ..] => name(3).map(Self::RollBackTo),
             ["ROLLBACK", "TO", "SAVEPOINT", ..] if words.len() > 3 => name(3).map(Self::RollBackTo),
             ["ROLLBACK", "TO", ..] => name(2).map(Self::RollBackTo),
-            ["SELECT" | "INSERT" | "UPDATE" | "DELETE" | "REPLACE" | "SHOW" | "WITH" | "VALUES" | "TABLE", ..] => {
-                Some(Self::Plain)
-            }
             _ => None,
         };
         action.unwrap_or(Self::Opaque)
@@ -57,12 +66,12 @@ pub(super) fn may_end_transaction(text: &[u8]) -> bool {
 
 /// The words of one statement; `None` for several statements, and for comments that the server executes or that hide
 /// where the words are.
-fn words(text: &str) -> Option<Vec<&str>> {
+fn words(text: &str) -> Option<SplitWhitespace<'_>> {
     let text = text.trim().trim_end_matches(';').trim_end();
     if text.contains(';') || text.contains("/*") || text.starts_with('#') || text.starts_with("--") {
         return None;
     }
-    Some(text.split_whitespace().collect())
+    Some(text.split_whitespace())
 }
 
 /// A savepoint's name as the server compares it: without regard to case.

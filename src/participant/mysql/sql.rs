@@ -18,6 +18,7 @@ use crate::id::{BranchId, Incarnation, Lineage, SessionName};
 use crate::participant::Registration;
 use crate::participant::witness::{Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, PAGE};
 use crate::torture::{self, Safeguard};
+use std::fmt::Write;
 use std::time::Duration;
 
 const DIALECT: Dialect = Dialect::MySql;
@@ -297,11 +298,12 @@ fn any_of(keys: &[Key]) -> String {
 /// With a nonce, the OK to it says that this is the last inserted id.
 pub(super) fn insert_witness(table: &str, key: &Key, kind: &str, nonce: Option<u64>) -> String {
     let Key { incarnation, sequence, branch } = key;
-    let branch = match nonce {
-        Some(nonce) => format!("{branch} + 0 * LAST_INSERT_ID({nonce})"),
-        None => branch.to_string(),
-    };
-    format!(
-        "INSERT INTO {table} (incarnation, sequence, branch, kind) VALUES ({incarnation}, {sequence}, {branch}, '{kind}')"
-    )
+    let mut sql = String::with_capacity(256);
+    let told = write!(
+        sql,
+        "INSERT INTO {table} (incarnation, sequence, branch, kind) VALUES ({incarnation}, {sequence}, {branch}"
+    );
+    let told = told.and_then(|()| nonce.map_or(Ok(()), |nonce| write!(sql, " + 0 * LAST_INSERT_ID({nonce})")));
+    told.and_then(|()| write!(sql, ", '{kind}')")).expect("writing to a String cannot fail");
+    sql
 }

@@ -10,20 +10,20 @@ use std::sync::Arc;
 
 /// The statements of one branch.
 ///
-/// A **marker** is a savepoint of a random name. It ends with its transaction: while it can be released, the transaction is
-/// the very one that was begun, whatever the application sent in between. It is set before the first text that may do more
-/// than read or write rows, and before any savepoint of the application, which would take it along.
+/// A **marker** is a savepoint of a name that nobody guesses. It ends with its transaction: while it can be released, the
+/// transaction is the very one that was begun, whatever the application sent in between. It is set before the first text
+/// that may do more than read or write rows, and before any savepoint of the application, which would take it along.
 pub(in super::super) struct BranchSql {
     sql: Arc<Sql>,
     options: BeginOptions,
     xid: String,
-    marker: String,
+    /// Its number.
+    marker: u64,
     key: Key,
 }
 
 impl BranchSql {
     pub(in super::super) fn new(sql: Arc<Sql>, branch: &BranchId, options: BeginOptions, marker: u64) -> Self {
-        let marker = format!("`handfast.{marker:016x}`");
         Self { sql, options, xid: branch.xid_sql(), marker, key: branch.into() }
     }
 
@@ -46,8 +46,8 @@ impl BranchSql {
             // and XA START is refused (D44).
             let settings = format!("SET SESSION innodb_lock_wait_timeout = {}, autocommit = 1", self.lock_seconds());
             question = question
-                .then(Step::Setting, &format!("USE {}", DIALECT.quote(&self.sql.database)))
-                .then(Step::Setting, &settings);
+                .then(Step::Setting, format_args!("USE {}", DIALECT.quote(&self.sql.database)))
+                .then(Step::Setting, settings);
         }
         let isolation = match self.options.isolation {
             Isolation::Default => None,
@@ -59,7 +59,7 @@ impl BranchSql {
             question = question.then(Step::Setting, level);
         }
         match self.mode() {
-            Mode::Writer => question.then(Step::Start, &format!("XA START {}", self.xid)),
+            Mode::Writer => question.then(Step::Start, format_args!("XA START {}", self.xid)),
             Mode::ReadOnly => question.then(Step::Start, "START TRANSACTION READ ONLY"),
         }
     }
@@ -67,7 +67,7 @@ impl BranchSql {
     /// Sets the marker, behind a begin or our own last question.
     pub(in super::super) fn mark(&self, begin: Option<Question>) -> Question {
         let question = begin.unwrap_or_else(Question::in_step);
-        question.then(Step::Marker, &format!("SAVEPOINT {}", self.marker))
+        question.then(Step::Marker, format_args!("SAVEPOINT `handfast.{:016x}`", self.marker))
     }
 
     /// Proves that the transaction is the one that was begun, where it has a marker.
@@ -75,7 +75,7 @@ impl BranchSql {
         if !is_marked || !torture::is_on(Safeguard::Guard) {
             return question;
         }
-        question.then(Step::Marker, &format!("RELEASE SAVEPOINT {}", self.marker))
+        question.then(Step::Marker, format_args!("RELEASE SAVEPOINT `handfast.{:016x}`", self.marker))
     }
 
     /// The witness's row brings the nonce back, in the packet that says OK to it.
@@ -90,21 +90,21 @@ impl BranchSql {
             let nonce = (nonce & i64::MAX.unsigned_abs()).max(1);
             let insert = insert_witness(&self.sql.witness, &self.key, kind, Some(nonce));
             let question = self.marked(begin.unwrap_or_else(Question::in_step), is_marked);
-            question.shown(Step::Witness, &insert, Shows::Id(nonce))
+            question.shown(Step::Witness, insert, Shows::Id(nonce))
         } else {
             self.marked(begin.unwrap_or_else(|| Question::new(nonce)), is_marked)
         };
-        question.then(Step::End, &format!("XA END {}", self.xid))
+        question.then(Step::End, format_args!("XA END {}", self.xid))
     }
 
     /// Phase one.
     pub(in super::super) fn prepare(&self, nonce: u64, open: Open) -> Question {
-        self.witnessed(nonce, open, Kind::Decided.as_str()).then(Step::Last, &format!("XA PREPARE {}", self.xid))
+        self.witnessed(nonce, open, Kind::Decided.as_str()).then(Step::Last, format_args!("XA PREPARE {}", self.xid))
     }
 
     /// Phase one and two at once, with a witness of this kind: that of one writer, or the list of those for which it decides.
     pub(in super::super) fn deciding(&self, nonce: u64, open: Open, kind: &str) -> Question {
-        self.witnessed(nonce, open, kind).then(Step::Last, &format!("XA COMMIT {} ONE PHASE", self.xid))
+        self.witnessed(nonce, open, kind).then(Step::Last, format_args!("XA COMMIT {} ONE PHASE", self.xid))
     }
 
     /// The checked commit of a branch declared read-only.
@@ -114,7 +114,7 @@ impl BranchSql {
 
     /// Phase two, on the session that has just answered phase one.
     pub(in super::super) fn commit(&self) -> Question {
-        Question::in_step().then(Step::Last, &format!("XA COMMIT {}", self.xid))
+        Question::in_step().then(Step::Last, format_args!("XA COMMIT {}", self.xid))
     }
 
     /// Rolls back what is open, the marker having been proven.
@@ -122,8 +122,8 @@ impl BranchSql {
         let marked = self.marked(Question::new(nonce), is_marked);
         match self.mode() {
             Mode::Writer => marked
-                .then(Step::End, &format!("XA END {}", self.xid))
-                .then(Step::Last, &format!("XA ROLLBACK {}", self.xid)),
+                .then(Step::End, format_args!("XA END {}", self.xid))
+                .then(Step::Last, format_args!("XA ROLLBACK {}", self.xid)),
             Mode::ReadOnly => marked.then(Step::Last, "ROLLBACK"),
         }
     }
@@ -132,7 +132,7 @@ impl BranchSql {
     pub(in super::super) fn roll_back_ended(&self, nonce: u64) -> Question {
         let question = Question::new(nonce);
         match self.mode() {
-            Mode::Writer => question.then(Step::Last, &format!("XA ROLLBACK {}", self.xid)),
+            Mode::Writer => question.then(Step::Last, format_args!("XA ROLLBACK {}", self.xid)),
             Mode::ReadOnly => question.then(Step::Last, "ROLLBACK"),
         }
     }
@@ -145,7 +145,7 @@ impl BranchSql {
 
     /// `XA END` alone: its refusal tells of a transaction that the server has rolled back by itself.
     pub(in super::super) fn end(&self, nonce: u64) -> Question {
-        Question::new(nonce).then(Step::End, &format!("XA END {}", self.xid))
+        Question::new(nonce).then(Step::End, format_args!("XA END {}", self.xid))
     }
 }
 
