@@ -225,7 +225,8 @@ impl Manager for Sessions {
     type Error = Error;
 
     async fn create(&self) -> Result<Session> {
-        let (wire, (slot, fresh)) = self.connector.connect(Naming(self)).await?;
+        // Each future that might have to connect has room for all of it; few do.
+        let (wire, (slot, fresh)) = Box::pin(self.connector.connect(Naming(self))).await?;
         let set = Set { since: Instant::now(), lock_seconds: None };
         Ok(Session { wire: Some(wire), cleaning: None, fresh, is_worn: false, set, slot, used: false })
     }

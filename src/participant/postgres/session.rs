@@ -158,6 +158,18 @@ pub(super) struct Sessions {
     pub(super) control: Arc<Control>,
 }
 
+impl Sessions {
+    async fn connect(&self, name: SessionName) -> Result<Link> {
+        let link = self.connector.connect(&name.to_string()).await?;
+        let sql = &self.connector.sql;
+        let text = sql::as_login_role(&format!("{}; {}", sql.lineage(), sql.keep()));
+        let checking = self.connector.introduce(&link.client, &text, self.lineage);
+        let checked = tokio::time::timeout(self.connector.timeout, checking).await;
+        checked.map_err(|_| self.connector.unavailable("connected, but no answer"))??;
+        Ok(link)
+    }
+}
+
 impl Manager for Sessions {
     type Type = Session;
     type Error = Error;
@@ -168,13 +180,8 @@ impl Manager for Sessions {
             Some(slot) => slot,
             None => self.slots.wait().await,
         };
-        let name = SessionName { slot: slot.number, ..self.named };
-        let link = self.connector.connect(&name.to_string()).await?;
-        let sql = &self.connector.sql;
-        let text = sql::as_login_role(&format!("{}; {}", sql.lineage(), sql.keep()));
-        let checking = self.connector.introduce(&link.client, &text, self.lineage);
-        let checked = tokio::time::timeout(self.connector.timeout, checking).await;
-        checked.map_err(|_| self.connector.unavailable("connected, but no answer"))??;
+        // Each future that might have to connect has room for all of it; few do.
+        let link = Box::pin(self.connect(SessionName { slot: slot.number, ..self.named })).await?;
         Ok(Session { link, used: false, sure: None, slot })
     }
 
