@@ -5,7 +5,7 @@ use super::{BoxFuture, Claim, Registration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, Lineage, ParticipantName};
 use crate::telemetry::{self, Timer};
-use deadpool::managed::{Manager, Object, Pool, PoolError};
+use deadpool::managed::{Manager, Object, Pool, PoolError, QueueMode};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -154,8 +154,10 @@ impl<M: Manager<Error = Error>> Registry<M> {
         size: usize,
     ) -> Result<()> {
         let Registration { incarnation, participant, .. } = *registration;
+        // The session that was used last is the one whose server process has all at hand, and is taken for alive.
         let pool = Pool::builder(sessions)
             .max_size(size)
+            .queue_mode(QueueMode::Lifo)
             .build()
             .map_err(|error| Error::new(ErrorKind::Config, "the pool cannot be built").at(name).because(error))?;
         let ours = self.0.get_or_init(|| Registered { incarnation, participant, lineage, pool });
