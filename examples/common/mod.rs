@@ -211,7 +211,7 @@ async fn write(tx: &Transaction, entry: i64) -> Result<()> {
 }
 
 /// One line in one write, so that none is half there when this is killed.
-fn say(line: &str) -> Result<()> {
+pub fn say(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     Ok(out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush())?)
 }

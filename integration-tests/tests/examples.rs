@@ -72,6 +72,11 @@ each_pair! {
         says(&said, &["committed on three", "pieces left [0, 5]"]);
     }
 
+    async fn own_participant(other) {
+        let said = output_of(env!("CARGO_BIN_EXE_example-own-participant"), other, false).await;
+        says(&said, &["committed on three", "letters [1, 3]", "was killed after", "every letter its rows"]);
+    }
+
     async fn embedding_recovery(other) {
         let said = output_of(env!("CARGO_BIN_EXE_example-embedding-recovery"), other, false).await;
         says(&said, &["What is there now:\n  ledger: 0 prepared\n  orders: 0 prepared\n", "complaints: []", "the same ones"]);

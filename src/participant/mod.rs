@@ -204,7 +204,7 @@ impl<T> Answer<T> {
 /// Hears of each branch of [`Participant::finish_all`], by its place in what was asked for.
 pub type Hear<'a> = &'a (dyn Fn(usize, Answer<Finish>) + Sync);
 
-/// A database that can take part. Implement it to add another kind.
+/// A database that can take part. Implement it to add another kind: `examples/own_participant` does so for a directory of files.
 ///
 /// The resolver calls everything but [`begin`](Self::begin) over a connection that is the participant's own, never
 /// from the pool, so that recovery cannot starve behind the transactions that wait for it; another one holds the lease.
