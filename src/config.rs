@@ -64,7 +64,7 @@ impl Config {
     /// Reads a TOML file and lays the environment (`HANDFAST__SECTION__KEY`) over it.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`], naming the file and the key.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), naming the file and the key.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         Self::load_with_sources(path).map(|(config, _)| config)
     }
@@ -95,7 +95,7 @@ impl Config {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Config`], naming the key.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), naming the key.
     pub fn from_toml(text: &str) -> Result<Self> {
         Self::read_text(text)
     }
