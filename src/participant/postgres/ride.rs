@@ -6,12 +6,11 @@ use super::unheard::{Beginning, Unheard};
 use futures_util::TryStreamExt;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Poll, ready};
 use tokio_postgres::SimpleQueryMessage;
 
 /// Such a text, on its way. Dropped before the begin is answered, it leaves that answer to whoever looks for it.
 pub(super) struct Ride {
-    /// `None` once the begin has failed.
+    /// `None` once the begin is answered.
     beginning: Option<Beginning>,
     begin: Begin,
     unheard: Arc<Unheard>,
@@ -36,25 +35,22 @@ impl Ride {
     /// Outside, of the begin. The server reads a text as a whole before it carries out any of it, and refuses the begin
     /// along with an application's part that it cannot read.
     pub(super) async fn arrive(mut self) -> Result<Result<Vec<SimpleQueryMessage>, PgError>, Unbegun> {
-        match poll_fn(|cx| self.poll_begun(cx)).await {
-            Ok(()) => {}
-            Err((error, true)) if is_unreadable(&error) => return Err(Unbegun::Again(std::mem::take(&mut self.begin))),
-            Err((error, _)) => {
+        let begun = match &mut self.beginning {
+            Some(beginning) => poll_fn(|cx| beginning.poll_begun(cx)).await,
+            None => Ok(()),
+        };
+        // Answered: there is nothing left for others to look for.
+        let mut beginning = self.beginning.take().expect("only this takes it, once");
+        match begun {
+            Ok(()) => Ok(beginning.rest().try_collect().await),
+            Err(error) if beginning.has_not_started() && is_unreadable(&error) => {
+                Err(Unbegun::Again(std::mem::take(&mut self.begin)))
+            }
+            Err(error) => {
                 self.unheard.expect(Err(error));
-                return Err(Unbegun::Failed);
+                Err(Unbegun::Failed)
             }
         }
-        let answer = self.beginning.as_mut().map(Beginning::rest).expect("it is there until the begin has failed");
-        Ok(answer.try_collect().await)
-    }
-
-    /// With an error, whether nothing at all was carried out.
-    fn poll_begun(&mut self, cx: &mut std::task::Context<'_>) -> Poll<Result<(), (PgError, bool)>> {
-        let beginning = self.beginning.as_mut().expect("nobody asks again after it has failed");
-        let Err(error) = ready!(beginning.poll_begun(cx)) else { return Poll::Ready(Ok(())) };
-        let is_whole = beginning.has_not_started();
-        self.beginning = None;
-        Poll::Ready(Err((error, is_whole)))
     }
 }
 
