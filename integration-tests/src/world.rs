@@ -9,7 +9,7 @@ use crate::servers::{self, ConfigBuilder, Flavor, Server};
 use handfast::id::hex;
 use handfast::mysql_async::prelude::Queryable;
 use handfast::resolver::{Pass, Resolver};
-use handfast::{Bridge, Config, Outcome, Result, Transaction, TransactionId};
+use handfast::{Bridge, Config, ErrorKind, Outcome, Result, Transaction, TransactionId};
 use std::ops::Deref;
 use std::path::Path;
 use std::time::Duration;
@@ -490,6 +490,24 @@ pub async fn try_insert(bridge: &Bridge, key: i32) -> Result<Transaction> {
 /// When one refuses.
 pub async fn insert(bridge: &Bridge, key: i32) -> Transaction {
     try_insert(bridge, key).await.unwrap_or_else(|error| panic!("{}", error.chain()))
+}
+
+/// Commits what [`insert`] began, if need be in a second run: where the lease was lost with its connection, what was prepared
+/// before it is held again is rolled back, and the answer says to run it again.
+///
+/// # Panics
+/// When it is not committed for another reason, or not by the second run.
+pub async fn commits(bridge: &Bridge, tx: Transaction, key: i32) {
+    match tx.commit().await {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::Retry => {
+            let again = bridge.transaction(async move |tx| {
+                tokio::try_join!(insert_at(tx, LEDGER, key), insert_at(tx, ORDERS, key)).map(drop)
+            });
+            again.await.unwrap_or_else(|error| panic!("{}", error.chain()));
+        }
+        Err(error) => panic!("{}", error.cause().chain()),
+    }
 }
 
 /// Waits until a transaction's outcome is certain.

@@ -5,7 +5,7 @@ use futures_util::future::try_join_all;
 use handfast::{Bridge, ErrorKind, Transaction};
 use integration_tests::each_pair;
 use integration_tests::servers::Flavor;
-use integration_tests::world::{Home, LEDGER, ORDERS, Side, World, insert, insert_at};
+use integration_tests::world::{Home, LEDGER, ORDERS, Side, World, commits, insert, insert_at};
 use std::time::Duration;
 
 /// So many sessions has each pool of a [`World`].
@@ -39,21 +39,6 @@ async fn begun(bridge: &Bridge, key: i32) -> handfast::Result<Transaction> {
     let tx = bridge.begin().await?;
     tokio::try_join!(insert_at(&tx, LEDGER, key), insert_at(&tx, ORDERS, key))?;
     Ok(tx)
-}
-
-/// Commits. The lease was lost with the server: a branch that was prepared before it is held again is rolled back, and run
-/// again.
-async fn commits(bridge: &Bridge, tx: Transaction, key: i32) {
-    match tx.commit().await {
-        Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::Retry => {
-            let again = bridge.transaction(async move |tx| {
-                tokio::try_join!(insert_at(tx, LEDGER, key), insert_at(tx, ORDERS, key)).map(drop)
-            });
-            again.await.unwrap_or_else(|error| panic!("{}", error.chain()));
-        }
-        Err(error) => panic!("{}", error.cause().chain()),
-    }
 }
 
 each_pair! {

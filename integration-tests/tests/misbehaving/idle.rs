@@ -2,11 +2,11 @@
 //! at the next begin each, and nobody an error.
 
 use crate::whole::{POOL, attempt, is_whole, pair};
-use handfast::{Bridge, ErrorKind, Transaction};
+use handfast::{Bridge, Transaction};
 use integration_tests::each_pair;
 use integration_tests::servers::Flavor;
 use integration_tests::torture::Tally;
-use integration_tests::world::{Home, LEDGER, ORDERS, Side, World, insert, insert_at};
+use integration_tests::world::{Home, LEDGER, ORDERS, Side, World, commits, insert, insert_at};
 
 const KIND: &str = "sessions die while idle";
 
@@ -41,21 +41,6 @@ async fn kill_idle(side: &Side) {
         }
     }
     side.sessions_are_gone().await;
-}
-
-/// Commits, if need be in a second run: the lease's connection was ended like all others, and that may be found out between
-/// prepare and decision. What was prepared under the lease before is then rolled back, and the answer says to run it again.
-async fn commits(bridge: &Bridge, tx: Transaction, key: i32) {
-    match tx.commit().await {
-        Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::Retry => {
-            let again = bridge.transaction(async move |tx| {
-                tokio::try_join!(insert_at(tx, LEDGER, key), insert_at(tx, ORDERS, key)).map(drop)
-            });
-            again.await.unwrap_or_else(|error| panic!("{}", error.chain()));
-        }
-        Err(error) => panic!("{}", error.cause().chain()),
-    }
 }
 
 each_pair! {
