@@ -20,7 +20,7 @@ pub mod teller;
 use crate::servers::Flavor;
 use crate::torture::{self, Tally};
 use chaos::Chaos;
-use stage::Stage;
+use stage::{Decided, Stage};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -44,11 +44,15 @@ pub fn length() -> Duration {
 ///
 /// # Panics
 /// With every violation.
-pub async fn run(program: &str, other: Flavor) {
-    let tally = Tally::new(torture::SOAK, torture::pair(other));
+pub async fn run(program: &str, other: Flavor, decided: Decided) {
+    let decides = match decided {
+        Decided::ByJournals => "",
+        Decided::ByParticipants => ", they decide",
+    };
+    let tally = Tally::new(torture::SOAK, torture::pair(other) + decides);
     tally.tried(format!("{} s from seed {}", length().as_secs(), torture::seed()));
     let end = Instant::now() + length();
-    let mut stage = Stage::set(program, other).await;
+    let mut stage = Stage::set(program, other, decided).await;
     let mut seed = torture::seed();
     loop {
         let violations = round(&mut stage, seed, (end - Instant::now()).min(ROUND), &tally).await;

@@ -1,6 +1,7 @@
 //! Everything at once, at random: see `integration_tests::soak`. `make soak SECONDS=n SEED=s` runs it for longer.
 
-use integration_tests::soak::{self, audit, stage::Stage};
+use integration_tests::soak::stage::{Decided, Stage};
+use integration_tests::soak::{self, audit};
 use integration_tests::{each_pair, world};
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -9,12 +10,17 @@ const CLIENT: &str = env!("CARGO_BIN_EXE_soak-client");
 
 each_pair! {
     async fn money_and_answers_agree(other) {
-        soak::run(CLIENT, other).await;
+        soak::run(CLIENT, other, Decided::ByJournals).await;
+    }
+
+    /// The same with clients whose decisions are rows of a participant, each of another.
+    async fn money_and_answers_agree_where_participants_decide(other) {
+        soak::run(CLIENT, other, Decided::ByParticipants).await;
     }
 
     /// Nothing is broken, then one thing after another is done to the databases and to the answers.
     async fn an_audit_sees_what_is_wrong(other) {
-        let mut stage = Stage::set(CLIENT, other).await;
+        let mut stage = Stage::set(CLIENT, other, Decided::ByJournals).await;
         let mut client = stage.start(0, 1, None);
         let answers = stage.answers(0);
         let committed = || {

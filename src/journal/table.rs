@@ -131,7 +131,8 @@ impl Table {
     /// transactions that are in doubt.
     ///
     /// In this order: who is not at work decides nothing that is not in its row by then, but for a commit that is just
-    /// arriving. That one is found by the fence.
+    /// arriving. That one is found by the fence. The entries once more at last: a row that another program has just deleted
+    /// is in none of them but those that it wrote before.
     pub async fn refresh(&self, in_doubt: &BTreeSet<u64>) -> Result<()> {
         let _alone = self.turn.lock().await;
         self.read_entries().await?;
@@ -142,7 +143,11 @@ impl Table {
         let held = self.rows.held(&others).await?;
         let free: BTreeSet<_> = others.into_iter().filter(|one| !held.contains(one)).collect();
         self.state().free.clone_from(&free);
-        self.read_decisions(&free, in_doubt).await
+        if free.is_empty() && in_doubt.is_empty() {
+            return Ok(());
+        }
+        self.read_decisions(&free, in_doubt).await?;
+        self.read_entries().await
     }
 
     async fn read_entries(&self) -> Result<()> {
@@ -213,11 +218,15 @@ impl Table {
         state.is_over(*id, matches!(record, Record::Done(_)));
     }
 
-    /// Makes a record durable.
+    /// Makes a record durable. Of an opening that is settled what was noted is durable before: from then on what is not
+    /// known was rolled back.
     pub async fn append(&self, record: Record) -> Result<()> {
         let refused = |why: String| Error::new(ErrorKind::Refused, why);
         format::check(&record).map_err(|why| refused(why.to_owned()))?;
         let _alone = self.turn.lock().await;
+        if let Record::Settled(incarnation, _) = &record {
+            self.fold_outcomes(|of| of == *incarnation).await?;
+        }
         let part = part(&record);
         let bytes = encode(Content::Record(&record));
         for _ in 0..ATTEMPTS {
@@ -257,16 +266,9 @@ impl Table {
     /// Writes what was noted, and deletes the rows of decisions that are over.
     pub async fn fold(&self) -> Result<()> {
         let _alone = self.turn.lock().await;
-        let (to_fold, to_clear) = {
-            let state = self.state();
-            (state.to_fold.clone(), state.to_clear.clone())
-        };
-        for (incarnation, sequences) in &to_fold {
-            for chunk in chunks(sequences) {
-                self.fold_chunk(*incarnation, chunk).await?;
-            }
-            subtract(&mut self.state().to_fold, *incarnation, sequences);
-        }
+        // Before the outcomes are looked at: what is to be cleared is among those, or in an entry already.
+        let to_clear = self.state().to_clear.clone();
+        self.fold_outcomes(|_| true).await?;
         for (incarnation, sequences) in &to_clear {
             let number = self.image(|image| image.incarnation(*incarnation).and_then(|opened| self.number(opened)));
             if let Some(number) = number {
@@ -276,6 +278,19 @@ impl Table {
                 }
             }
             subtract(&mut self.state().to_clear, *incarnation, sequences);
+        }
+        Ok(())
+    }
+
+    /// Writes what was noted of these openings.
+    async fn fold_outcomes(&self, of: impl Fn(Incarnation) -> bool) -> Result<()> {
+        let mut to_fold = self.state().to_fold.clone();
+        to_fold.retain(|incarnation, _| of(*incarnation));
+        for (incarnation, sequences) in &to_fold {
+            for chunk in chunks(sequences) {
+                self.fold_chunk(*incarnation, chunk).await?;
+            }
+            subtract(&mut self.state().to_fold, *incarnation, sequences);
         }
         Ok(())
     }

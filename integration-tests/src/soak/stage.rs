@@ -23,6 +23,15 @@ const SETTINGS: &str = "segment_bytes = 65536\n\
      interval = \"2s\"\nlease_interval = \"1s\"\n\
      [pool]\nsize = 8\nconnect_timeout = \"2s\"\n";
 
+/// What decides that a transaction commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decided {
+    /// Records of each client's journal.
+    ByJournals,
+    /// The first client's transactions by PostgreSQL, the second's by the other server.
+    ByParticipants,
+}
+
 /// Servers and files; all gone when it is dropped, unless it is to be [kept](Self::keep).
 pub struct Stage {
     /// PostgreSQL.
@@ -31,6 +40,8 @@ pub struct Stage {
     pub orders: Side,
     /// What is prepared on each side that is not ours.
     pub foreign: [Vec<String>; 2],
+    /// Whether participants decide, for each client another one, in place of its journal.
+    decided: Decided,
     /// Transactions that an audit has seen before.
     pub judged: BTreeSet<handfast::TransactionId>,
     /// The client as it was when this began, whatever is built meanwhile.
@@ -43,7 +54,7 @@ impl Stage {
     ///
     /// # Panics
     /// When it cannot be done.
-    pub async fn set(program: &str, other: Flavor) -> Self {
+    pub async fn set(program: &str, other: Flavor, decided: Decided) -> Self {
         let (ledger, orders) = tokio::join!(Home::own(Flavor::Postgres), Home::own(other));
         let (ledger, orders) = tokio::join!(Side::new(LEDGER, ledger, "soak"), Side::new(ORDERS, orders, "soak"));
         let mut foreign = [Vec::new(), Vec::new()];
@@ -56,7 +67,7 @@ impl Stage {
         let copy = directory.path().join("soak-client");
         std::fs::copy(program, &copy).unwrap_or_else(|error| panic!("{program}: {error}"));
         let program = copy;
-        let stage = Self { ledger, orders, foreign, judged: BTreeSet::new(), program, directory };
+        let stage = Self { ledger, orders, foreign, decided, judged: BTreeSet::new(), program, directory };
         for client in 0..CLIENTS {
             std::fs::create_dir_all(stage.journal(client)).expect("a directory");
             std::fs::write(stage.answers(client), "").expect("a file");
@@ -71,7 +82,14 @@ impl Stage {
     }
 
     fn builder(&self, client: usize) -> ConfigBuilder {
-        let builder = ConfigBuilder::new(self.journal(client)).node(&format!("soak-{client}")).section(SETTINGS);
+        let settings = match self.decided {
+            Decided::ByJournals => SETTINGS.to_owned(),
+            Decided::ByParticipants => {
+                let decision = format!("[transaction]\ndecision = \"{}\"\n", self.sides()[client].name);
+                SETTINGS.replacen("[transaction]\n", &decision, 1)
+            }
+        };
+        let builder = ConfigBuilder::new(self.journal(client)).node(&format!("soak-{client}")).section(&settings);
         self.sides().into_iter().fold(builder, |builder, side| {
             builder.participant_at(side.name, side.flavor(), &side.proxy.url(&side.database))
         })

@@ -44,7 +44,7 @@ pub struct Ground {
     pub orders: Side,
     next: AtomicI32,
     /// What decides, where it is not the journal.
-    anchor: Option<&'static str>,
+    pub anchor: Option<&'static str>,
 }
 
 /// What is one application's own, through all its processes.
@@ -61,15 +61,15 @@ impl Ground {
         Self::on(Home::shared(Flavor::Postgres).await, Home::shared(other).await).await
     }
 
-    /// The same, with a participant that decides.
-    pub async fn anchored(other: Flavor, anchor: &'static str) -> Self {
-        Self { anchor: Some(anchor), ..Self::shared(other).await }
-    }
-
     /// On servers of its own.
     pub async fn own(other: Flavor) -> Self {
         let (ledger, orders) = tokio::join!(Home::own(Flavor::Postgres), Home::own(other));
         Self::on(ledger, orders).await
+    }
+
+    /// The same, with a participant that decides.
+    pub fn anchored(self, anchor: &'static str) -> Self {
+        Self { anchor: Some(anchor), ..self }
     }
 
     async fn on(ledger: Home, orders: Home) -> Self {

@@ -36,10 +36,11 @@ each_pair! {
     }
 
     /// The same with a participant that decides, either of them.
-    async fn application_is_killed_where_a_participant_decides(other) {
+    async fn application_and_recovery_are_killed_where_a_participant_decides(other) {
         for anchor in [LEDGER, ORDERS] {
-            let ground = Ground::anchored(other, anchor).await;
-            let reached = application::all(&ground).await;
+            let ground = Ground::shared(other).await.anchored(anchor);
+            let mut reached = application::all(&ground).await;
+            reached.extend(recovery::all(&ground).await);
             let missed = Point::all().filter(|point| is_anchors(*point) && !reached.contains(point));
             let missed: Vec<_> = missed.map(|point| point.to_string()).collect();
             assert!(missed.is_empty(), "no process was ever stopped at {missed:?}");
@@ -50,6 +51,12 @@ each_pair! {
         servers::all(other).await;
     }
 
+    async fn a_server_that_decides_is_killed(other) {
+        for anchor in [LEDGER, ORDERS] {
+            servers::all_anchored(other, anchor).await;
+        }
+    }
+
     /// A bug in a task of the bridge is the end of a transaction, or of a pass of what goes on for ever, and of nothing
     /// else.
     async fn tasks_panic(other) {
@@ -57,5 +64,13 @@ each_pair! {
         panics::all(&ground).await;
         recovery::panics(&ground).await;
         panics::upkeep(&ground).await;
+    }
+
+    async fn tasks_panic_where_a_participant_decides(other) {
+        for anchor in [LEDGER, ORDERS] {
+            let ground = Ground::shared(other).await.anchored(anchor);
+            panics::all(&ground).await;
+            recovery::panics(&ground).await;
+        }
     }
 }

@@ -13,11 +13,13 @@ use integration_tests::world::eventually;
 
 /// Whether the task that ends a transaction comes there.
 fn is_of_the_pump(case: &Case) -> bool {
-    use Request::{Commit, CommitOnePhase, EndReadOnly, Prepare, RollBack};
+    use Request::{Commit, CommitAnchor, CommitOnePhase, EndReadOnly, Prepare, RollBack};
     use Step::{Answer, Append, Appended, Ending, Note};
     !case.opening
         && match case.stop.place.point {
-            Point::Request(what, _) => [Prepare, EndReadOnly, CommitOnePhase, Commit, RollBack].contains(&what),
+            Point::Request(what, _) => {
+                [Prepare, EndReadOnly, CommitAnchor, CommitOnePhase, Commit, RollBack].contains(&what)
+            }
             Point::Step(step) => [Ending, Append, Appended, Answer, Note].contains(&step),
         }
 }

@@ -7,8 +7,9 @@ use crate::trial::Trial;
 use futures_util::future::join_all;
 use integration_tests::application::Application;
 use integration_tests::servers::Flavor;
-use integration_tests::torture::chosen;
+use integration_tests::torture::{Tally, chosen};
 use integration_tests::world::Side;
+use std::collections::BTreeMap;
 
 /// So many stand at their points at once: the servers take 200 connections, and each has up to two at each.
 const BATCH: usize = 40;
@@ -102,18 +103,27 @@ async fn recovered(ground: &Ground, number: usize, mut trial: Trial) -> Trial {
 
 /// All of it.
 pub async fn all(other: Flavor) {
-    let ground = Ground::own(other).await;
-    let kinds = ["a server is killed", "both servers are killed", "application and server are killed"];
-    let tallies = kinds.map(|kind| (kind, ground.tally(kind)));
-    let all = cases(&ground, short()).await;
-    for victims in &VICTIMS {
+    attack(&Ground::own(other).await, &VICTIMS).await;
+}
+
+/// The same with a participant that decides: it is the one that is killed.
+pub async fn all_anchored(other: Flavor, anchor: &'static str) {
+    let is_it = |victims: &&Victims| victims.sides == [anchor];
+    let victims = VICTIMS.iter().filter(is_it);
+    attack(&Ground::own(other).await.anchored(anchor), victims).await;
+}
+
+async fn attack(ground: &Ground, victims: impl IntoIterator<Item = &'static Victims>) {
+    let mut tallies = BTreeMap::new();
+    let all = cases(ground, short()).await;
+    for victims in victims {
         let mut all = chosen(all.clone(), 1, |case: &Case| case.stop.place.point);
-        let (_, tally) = tallies.iter().find(|(kind, _)| *kind == victims.kind).expect("each kind has its tally");
+        let tally = &*tallies.entry(victims.kind).or_insert_with(|| ground.tally(victims.kind));
         while !all.is_empty() {
             let rest = all.split_off(all.len().min(BATCH));
-            let trials = batch(&ground, std::mem::replace(&mut all, rest), victims).await;
+            let trials = batch(ground, std::mem::replace(&mut all, rest), victims).await;
             ground.judge(tally, (trials, Vec::new())).await;
         }
     }
-    tallies.into_iter().for_each(|(_, tally)| tally.finish());
+    tallies.into_values().for_each(Tally::finish);
 }
