@@ -41,6 +41,8 @@ pub struct ParticipantStatus {
 
 impl Status {
     pub(crate) fn of(engine: &Engine) -> Self {
+        // First: what ends in doubt meanwhile is counted twice rather than not at all.
+        let running = engine.live.running().len();
         let last = engine.found.last();
         let mut in_doubt = last.in_doubt.clone();
         // What ended since the last pass.
@@ -60,7 +62,7 @@ impl Status {
             ParticipantStatus { name: member.name, kind: member.participant.kind(), reachable: cause.is_none(), cause }
         });
         Self {
-            running: engine.live.running().len(),
+            running,
             in_doubt: in_doubt.len(),
             oldest_in_doubt: in_doubt.values().min().map(Instant::elapsed),
             damaged: damaged.len(),

@@ -9,6 +9,7 @@ mod reading;
 mod repair;
 mod samples;
 mod schedules;
+mod table;
 mod torture;
 #[cfg(feature = "torture")]
 mod watchers;
