@@ -396,7 +396,15 @@ impl World {
     /// # Panics
     /// When that takes more than 30 seconds.
     pub async fn recover(&self) -> Pass {
-        let resolver = Resolver::open(self.config("")).unwrap_or_else(|error| panic!("{}", error.chain()));
+        self.recover_with("").await
+    }
+
+    /// The same, with sections added to the configuration.
+    ///
+    /// # Panics
+    /// As [`recover`](Self::recover).
+    pub async fn recover_with(&self, sections: &str) -> Pass {
+        let resolver = Resolver::open(self.config(sections)).unwrap_or_else(|error| panic!("{}", error.chain()));
         let deadline = Instant::now() + PATIENCE;
         loop {
             let pass = resolver.sweep(&|_| {}).await;

@@ -23,6 +23,8 @@ pub enum Statement {
     OnePhase,
     /// Ends a branch that was declared read-only.
     EndReadOnly,
+    /// Commits the branch that decides for all.
+    Decide,
     /// Confirms the lease while a transaction is under way.
     ConfirmLease,
     /// Asks for the outcome of a single writer's commit whose answer was lost.
@@ -49,10 +51,18 @@ pub enum Statement {
     EndSessions,
     /// Reads the witnesses that earlier openings have left.
     Witnesses,
+    /// Reads an anchor's entries.
+    Entries,
+    /// Writes the first of an opening's.
+    WriteEntry,
+    /// Asks an anchor who is at work.
+    Held,
+    /// Reads the decisions that earlier openings have left on an anchor.
+    Decisions,
 }
 
 impl Statement {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 26] = [
         Self::Begin,
         Self::Work,
         Self::Prepare,
@@ -61,6 +71,7 @@ impl Statement {
         Self::RollBackPrepared,
         Self::OnePhase,
         Self::EndReadOnly,
+        Self::Decide,
         Self::ConfirmLease,
         Self::FenceInDoubt,
         Self::TakeLease,
@@ -74,7 +85,31 @@ impl Statement {
         Self::Fence,
         Self::EndSessions,
         Self::Witnesses,
+        Self::Entries,
+        Self::WriteEntry,
+        Self::Held,
+        Self::Decisions,
     ];
+
+    /// What it is tried with.
+    fn decided(self) -> &'static [Decides] {
+        use Decides::{Here, Journal, There};
+        match self {
+            Self::Decide | Self::Entries | Self::WriteEntry | Self::Held | Self::Decisions => &[Here],
+            Self::FenceInDoubt | Self::Fence => &[Journal, Here],
+            Self::Prepare | Self::Commit | Self::RollBackPrepared | Self::List | Self::Finish | Self::FinishBack => {
+                &[Journal, There]
+            }
+            _ => &[Journal],
+        }
+    }
+
+    /// With what it is tried on a side.
+    fn on(self, side: &'static str) -> impl Iterator<Item = (&'static str, Decides)> {
+        let decided = self.decided().iter().map(move |decides| (side, *decides));
+        // There the witness is looked at first, and is found.
+        decided.filter(move |(side, decides)| (self, *side, *decides) != (Self::Fence, ORDERS, Decides::Journal))
+    }
 
     /// Whether it settles what an earlier opening has left.
     pub fn is_of_recovery(self) -> bool {
@@ -86,6 +121,16 @@ impl Statement {
     pub fn keeps_others_out(self) -> bool {
         self >= Self::ConfirmLease
     }
+}
+
+/// What decides that a transaction commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Decides {
+    Journal,
+    /// The side whose network fails.
+    Here,
+    /// The other one.
+    There,
 }
 
 /// When what was held is let go.
@@ -174,6 +219,7 @@ pub struct Case {
     pub fault: Fault,
     pub side: &'static str,
     pub next: Next,
+    pub decides: Decides,
 }
 
 impl Case {
@@ -181,28 +227,35 @@ impl Case {
         let mut all = Vec::new();
         for statement in Statement::ALL {
             for fault in Fault::ALL {
-                for side in [LEDGER, ORDERS] {
-                    // There the witness is looked at first, and is found.
-                    if (statement, side) == (Statement::Fence, ORDERS) {
-                        continue;
-                    }
+                for (side, decides) in [LEDGER, ORDERS].into_iter().flat_map(|side| statement.on(side)) {
                     let cases = [Next::Goes, Next::Restarts, Next::Recovers];
-                    all.extend(cases.map(|next| Self { statement, fault, side, next }));
+                    all.extend(cases.map(|next| Self { statement, fault, side, next, decides }));
                 }
             }
         }
         all
     }
 
+    /// The participant that decides, if one does.
+    pub fn anchor(&self) -> Option<&'static str> {
+        match self.decides {
+            Decides::Journal => None,
+            Decides::Here => Some(self.side),
+            Decides::There if self.side == LEDGER => Some(ORDERS),
+            Decides::There => Some(LEDGER),
+        }
+    }
+
     /// Of each of these an everyday run has some.
-    pub fn stratum(&self) -> (Statement, Next) {
-        (self.statement, self.next)
+    pub fn stratum(&self) -> (Statement, Next, Decides) {
+        (self.statement, self.next, self.decides)
     }
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { statement, fault, side, next } = self;
-        write!(f, "{statement:?} at {side}, {fault:?}, {next:?}")
+        let Self { statement, fault, side, next, decides: _ } = self;
+        let decides = self.anchor().map(|anchor| format!(", {anchor} decides")).unwrap_or_default();
+        write!(f, "{statement:?} at {side}, {fault:?}, {next:?}{decides}")
     }
 }

@@ -13,9 +13,22 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Impatient, so that what is swallowed is given up soon.
-pub const SETTINGS: &str = "[transaction]\ntimeout = \"2s\"\nlock_timeout = \"1s\"\napply_wait = \"1s\"\n\
+const SETTINGS: &str = "[transaction]\ntimeout = \"2s\"\nlock_timeout = \"1s\"\napply_wait = \"1s\"\n\
      [recovery]\nstatement_timeout = \"1s\"\nlease_interval = \"200ms\"\nopen_wait = \"3s\"\n\
      [pool]\nsize = 2\nconnect_timeout = \"2s\"";
+
+/// The settings of a case.
+pub fn settings(case: Case) -> String {
+    by(case, SETTINGS)
+}
+
+/// Settings with what decides.
+pub fn by(case: Case, settings: &str) -> String {
+    match case.anchor() {
+        Some(anchor) => settings.replacen("[transaction]\n", &format!("[transaction]\ndecision = \"{anchor}\"\n"), 1),
+        None => settings.to_owned(),
+    }
+}
 
 /// Plays a case, with ten keys from `key` on.
 pub async fn play(world: &World, case: Case, key: i32) {
@@ -33,8 +46,9 @@ pub fn side_of(world: &World, case: Case) -> &Side {
 /// The fault meets a transaction of a running program.
 async fn transaction(world: &World, case: Case, key: i32) {
     let side = side_of(world, case);
-    let program = Program::start(world.config(SETTINGS)).await;
-    let lost = (case.statement == Statement::FenceInDoubt).then(|| words::on(side, Statement::OnePhase, key).cut());
+    let program = Program::start(world.config(&settings(case))).await;
+    let decided = if case.anchor().is_some() { Statement::Decide } else { Statement::OnePhase };
+    let lost = (case.statement == Statement::FenceInDoubt).then(|| words::on(side, decided, key).cut());
     let rule = case.fault.arm(words::on(side, case.statement, key));
     let (mut deed, answer) = begin(&program, world, case, key).await;
     rule.fired().await;
@@ -61,7 +75,8 @@ async fn begin(program: &Program, world: &World, case: Case, key: i32) -> (Deed,
     let Case { statement, side, .. } = case;
     let other = world.other(side_of(world, case)).name;
     let (options, on) = match statement {
-        Statement::OnePhase | Statement::FenceInDoubt => (Options::new(), vec![side]),
+        Statement::OnePhase => (Options::new(), vec![side]),
+        Statement::FenceInDoubt if case.anchor().is_none() => (Options::new(), vec![side]),
         Statement::EndReadOnly => (Options::new().read_only(side), vec![other]),
         _ => (Options::new(), vec![LEDGER, ORDERS]),
     };
@@ -128,7 +143,7 @@ pub async fn restart(world: &World, case: Case, rule: &Rule) -> Program {
         if is_kept_out(case) {
             the_servers_notice(world);
         }
-        world.recover().await;
+        world.recover_with(&settings(case)).await;
     }
     open(world, case).await
 }
@@ -142,7 +157,7 @@ pub fn is_kept_out(case: Case) -> bool {
 pub async fn open(world: &World, case: Case) -> Program {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match Program::try_start(world.config(SETTINGS)).await {
+        match Program::try_start(world.config(&settings(case))).await {
             Ok(program) => {
                 let status = program.bridge.status();
                 if is_kept_out(case) && status.participants.iter().any(|one| !one.reachable) {

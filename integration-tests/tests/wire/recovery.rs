@@ -1,8 +1,8 @@
 //! The fault meets an opening that settles what an earlier one has left.
 
-use super::case::{Case, Next, Release};
+use super::case::{Case, Decides, Next, Release, Statement};
 use super::check::Deed;
-use super::play::{SETTINGS, is_kept_out, let_go, restart, settles, side_of, the_servers_notice};
+use super::play::{by, is_kept_out, let_go, restart, settings, settles, side_of, the_servers_notice};
 use super::words;
 use handfast::id::hex;
 use handfast::{Bridge, Config, Outcome, TransactionId};
@@ -13,14 +13,14 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 /// More patient: nobody settles what is to be left.
-const PATIENT: &str = "[recovery]\nstatement_timeout = \"20s\"\nlease_interval = \"10s\"";
+const PATIENT: &str = "[transaction]\n[recovery]\nstatement_timeout = \"20s\"\nlease_interval = \"10s\"";
 
 pub async fn play(world: &World, case: Case, key: i32) {
     let side = side_of(world, case);
-    let (deeds, left) = leave(world, side, key).await;
+    let (deeds, left) = leave(world, case, key).await;
     let rule = case.fault.arm(words::on(side, case.statement, key));
     let runtime = servers::runtime();
-    let mut opening = runtime.spawn(opened(world.config(SETTINGS)));
+    let mut opening = runtime.spawn(opened(world.config(&settings(case))));
     rule.fired().await;
     let program = match case.next {
         Next::Goes => {
@@ -60,11 +60,13 @@ async fn opened(config: Config) -> Bridge {
     }
 }
 
-/// Leaves, at a side: a decided branch that is prepared; one that has committed, without anybody having heard of it; and one
+/// Leaves, at the side where the network fails, or at the one for which that decides: a decided branch that is prepared; one that has committed, without anybody having heard of it; and one
 /// of which nothing was decided. All three on sessions of which the server has not noticed that they are dead.
-async fn leave(world: &World, side: &Side, key: i32) -> (Vec<Deed>, Vec<Rule>) {
+async fn leave(world: &World, case: Case, key: i32) -> (Vec<Deed>, Vec<Rule>) {
+    let failing = side_of(world, case);
+    let side = if case.decides == Decides::Here { world.other(failing) } else { failing };
     let other = world.other(side);
-    let program = Program::start(world.config(PATIENT)).await;
+    let program = Program::start(world.config(&by(case, PATIENT))).await;
     let [decided, heard_of, open] = [0, 1, 2].map(|number| key + number);
     let mut rules = Vec::new();
     let mut ids = Vec::new();
@@ -78,7 +80,12 @@ async fn leave(world: &World, side: &Side, key: i32) -> (Vec<Deed>, Vec<Rule>) {
         rule.fired().await;
         rules.push(rule);
     }
-    let no_vote = other.proxy.on(other.words().prepare).hold();
+    let last = if case.anchor().is_some() {
+        words::on(other, Statement::Decide, open)
+    } else {
+        other.proxy.on(other.words().prepare)
+    };
+    let no_vote = last.hold();
     ids.push(program.begin_commit(open).await);
     no_vote.fired().await;
     rules.push(no_vote);

@@ -20,6 +20,7 @@ pub fn on(side: &Side, statement: Statement, key: i32) -> On {
         Statement::RollBackPrepared | Statement::FinishBack => words.roll_back,
         Statement::OnePhase => words.one_phase,
         Statement::EndReadOnly => either("'transaction_read_only'", "; COMMIT"),
+        Statement::Decide => "'anchor ",
         Statement::ConfirmLease => either("l.pid = pg_catalog.pg_backend_pid() AND l.locktype", "') = CONNECTION_ID()"),
         Statement::TakeLease => either("pg_try_advisory_lock", "GET_LOCK('handfast.lease."),
         // The lease is taken first.
@@ -34,6 +35,11 @@ pub fn on(side: &Side, statement: Statement, key: i32) -> On {
         Statement::Fence | Statement::FenceInDoubt => "'fence'",
         Statement::EndSessions => either("pg_terminate_backend(pid) FROM", "AS s ON s.slot < i.session_slots"),
         Statement::Witnesses => "SELECT incarnation, sequence, kind",
+        Statement::Entries => "SELECT part, entry FROM",
+        Statement::WriteEntry if is_postgres => "VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING 1",
+        Statement::WriteEntry => "(node, part, entry) VALUES",
+        Statement::Held => either("SELECT (l.classid", "') IS NOT NULL"),
+        Statement::Decisions => "LIKE 'anchor%.%'",
     };
     side.proxy.on(text)
 }
