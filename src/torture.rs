@@ -17,7 +17,9 @@ pub use disk::DiskOperation;
 pub use disk::{Failing, Fault, FaultyDisk, watch_disk};
 #[cfg(feature = "torture")]
 pub use gate::{Action, Gate, Place, Stop, arm, arrived};
-pub use point::{Moment, Point, Request, Step};
+#[cfg(feature = "torture")]
+pub use point::Moment;
+pub use point::{Point, Request, Step};
 pub use safeguard::Safeguard;
 #[cfg(feature = "torture")]
 pub use safeguard::switch_off;
