@@ -294,7 +294,14 @@ impl BranchId {
     /// The XA identifier as SQL text, in hexadecimal so that nothing has to be quoted.
     pub fn xid_sql(&self) -> String {
         let (gtrid, bqual) = (self.transaction.line(), self.qualifier(Line::default()));
-        format!("X'{}',X'{}',{}", hex(gtrid.as_str().as_bytes()), hex(bqual.as_str().as_bytes()), format_id())
+        let mut sql = Vec::with_capacity(2 * (gtrid.length + bqual.length) + "X'',X'',".len() + 10);
+        sql.extend_from_slice(b"X'");
+        push_hex(&mut sql, gtrid.as_bytes());
+        sql.extend_from_slice(b"',X'");
+        push_hex(&mut sql, bqual.as_bytes());
+        sql.extend_from_slice(b"',");
+        sql.extend_from_slice(Line::default().decimal(format_id().into()).as_bytes());
+        String::from_utf8(sql).expect("only ASCII gets in")
     }
 
     /// The branch behind an XA identifier as a server lists it; `None` for a foreign one.
@@ -360,11 +367,13 @@ impl fmt::Display for SessionName {
 
 /// Bytes as lower-case hexadecimal digits: XA literals, and foreign identifiers shown to people.
 pub fn hex(bytes: &[u8]) -> String {
-    let mut digits = vec![0; bytes.len() * 2];
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
-        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-    }
+    let mut digits = Vec::with_capacity(bytes.len() * 2);
+    push_hex(&mut digits, bytes);
     String::from_utf8(digits).expect("only digits get in")
+}
+
+fn push_hex(to: &mut Vec<u8>, bytes: &[u8]) {
+    to.extend(bytes.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]));
 }
 
 const DIGITS: [u8; 16] = *b"0123456789abcdef";
@@ -412,8 +421,12 @@ impl Line {
         self
     }
 
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
     fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.bytes[..self.length]).expect("only ASCII gets in")
+        std::str::from_utf8(self.as_bytes()).expect("only ASCII gets in")
     }
 }
 

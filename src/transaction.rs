@@ -268,8 +268,12 @@ impl Transaction {
     /// As [`postgres`](Self::postgres).
     pub async fn mysql(&self, participant: &str) -> Result<MysqlBranch<'_>> {
         let lent = self.lend(participant, "mysql").await?;
-        let deadline = self.inner().deadline;
-        tokio::time::timeout_at(deadline, MysqlBranch::lock(lent)).await.map_err(|_| {
+        // Most is lent once.
+        if let Some(branch) = MysqlBranch::try_lock(&lent) {
+            return Ok(branch);
+        }
+        let turn = tokio::time::timeout_at(self.inner().deadline, MysqlBranch::lock(lent));
+        Box::pin(turn).await.map_err(|_| {
             let text = "what was lent of this branch before was not given back by the transaction's deadline";
             Error::new(ErrorKind::TimedOut, format!("{participant}: {text}"))
         })
@@ -290,9 +294,10 @@ impl Transaction {
     async fn lend<T: Any + Send + Sync>(&self, participant: &str, asked_for: &str) -> Result<Arc<T>> {
         let inner = self.inner();
         let member = inner.engine.member(participant)?;
-        let begun = inner.branches[usize::from(member.number)]
-            .get_or_try_init(|| inner.begin(member).instrument(Phase::Begin.span(&inner.span, Some(member.name))));
-        let handle = begun.await?.clone();
+        let place = &inner.branches[usize::from(member.number)];
+        let begin = || inner.begin(member).instrument(Phase::Begin.span(&inner.span, Some(member.name)));
+        // The application's own future would have room for it as long as that lives.
+        let handle = Box::pin(place.get_or_try_init(begin)).await?.clone();
         inner.open()?;
         handle.downcast().map_err(|_| {
             let kind = member.participant.kind();

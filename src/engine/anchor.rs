@@ -159,7 +159,7 @@ pub(super) async fn enlist(job: &mut Job) -> Result<()> {
         Ok(Enlisted { info, branch })
     };
     let late = |_| Err(Error::new(ErrorKind::TimedOut, "the anchor did not begin its branch before the deadline"));
-    let begun = tokio::time::timeout_at(job.deadline, beginning).await.unwrap_or_else(late);
+    let begun = Box::pin(tokio::time::timeout_at(job.deadline, beginning)).await.unwrap_or_else(late);
     job.enlisted.push(begun.map_err(|error: Error| error.at(member.name))?);
     Ok(())
 }

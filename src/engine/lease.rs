@@ -103,6 +103,10 @@ impl Engine {
         if member.taking().is_some() {
             return Ok(());
         }
+        Box::pin(self.await_lease(member)).await
+    }
+
+    async fn await_lease(&self, member: &Member) -> Result<()> {
         loop {
             let changed = told(&self.leases);
             if member.taking().is_some() {

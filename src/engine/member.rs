@@ -126,6 +126,11 @@ impl Member {
         if let Standing::Ready(lineage) = self.standing() {
             return Ok(lineage);
         }
+        // Each transaction's begin would have room for all of it; few need it.
+        Box::pin(self.make_ready(journal, registration)).await
+    }
+
+    async fn make_ready(&self, journal: &Journal, registration: &Registration) -> Result<Lineage, Objection> {
         let _once = self.registering.lock().await;
         if let Standing::Ready(lineage) = self.standing() {
             return Ok(lineage);

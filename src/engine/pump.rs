@@ -107,6 +107,11 @@ fn finished(
     }
 }
 
+/// A request within its span, where anybody listens to that.
+fn traced(request: impl Future<Output = Event> + Send + 'static, span: Span) -> BoxFuture<'static, Event> {
+    if span.is_disabled() { Box::pin(request) } else { Box::pin(request.instrument(span)) }
+}
+
 struct Pump {
     engine: Arc<Engine>,
     id: TransactionId,
@@ -372,7 +377,7 @@ impl Pump {
         let Session::Idle(branch) = std::mem::replace(&mut place.session, Session::Closed) else {
             panic!("a coordinator asks a session for one thing at a time: {id}");
         };
-        let request = Box::pin(work(name, branch).instrument(self.course.request(Some(name))));
+        let request = traced(work(name, branch), self.course.request(Some(name)));
         self.place(id).session = Session::Busy(request);
     }
 
@@ -428,7 +433,7 @@ impl Pump {
             torture::pass(Point::Step(Step::Appended), None).await;
             Event::Appended(written)
         };
-        self.records.push(Box::pin(writing.instrument(self.course.request(None))));
+        self.records.push(traced(writing, self.course.request(None)));
     }
 
     fn remember(&mut self, branch: DamagedBranch) {

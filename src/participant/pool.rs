@@ -20,7 +20,8 @@ where
     M: Manager<Error = Error>,
 {
     let timer = Timer::start();
-    let taken = tokio::time::timeout(wait, pool.get()).await;
+    // A future by itself: around it, a begin is too large for what an allocator has at hand.
+    let taken = tokio::time::timeout(wait, Box::pin(pool.get())).await;
     telemetry::pool_wait(name, timer);
     let Ok(taken) = taken else {
         let status = pool.status();

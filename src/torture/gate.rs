@@ -3,6 +3,8 @@
 use super::Point;
 use crate::id::ParticipantName;
 #[cfg(feature = "torture")]
+pub(super) use armed::is_any_armed;
+#[cfg(feature = "torture")]
 pub use armed::{Action, Gate, Place, Stop, arm, arrived};
 
 /// Stops here where that was armed.
@@ -21,15 +23,6 @@ pub(crate) fn pass_blocking(point: Point) {
     armed::pass_blocking(point);
     #[cfg(not(feature = "torture"))]
     let _ = point;
-}
-
-/// Whether there is anything to stop at: never, without the feature.
-#[inline]
-pub(super) fn is_any_armed() -> bool {
-    #[cfg(feature = "torture")]
-    return armed::is_any_armed();
-    #[cfg(not(feature = "torture"))]
-    false
 }
 
 #[cfg(feature = "torture")]

@@ -149,7 +149,8 @@ impl XaBranch {
 
     pub(super) async fn ask(&mut self, question: &Question) -> Result<(), Failure> {
         match &mut self.work {
-            Some(Work { lease: Some(lease), .. }) => lease.ask(question).await,
+            // A future by itself: around it, each step is too large for what an allocator has at hand.
+            Some(Work { lease: Some(lease), .. }) => Box::pin(lease.ask(question)).await,
             _ => Err(Failure::Broken(MyError::Driver(DriverError::ConnectionClosed))),
         }
     }
@@ -160,7 +161,7 @@ impl XaBranch {
         }
         self.take_work().await;
         if let Some(cause) = self.doomed().await {
-            let gone = self.abort().await;
+            let gone = Box::pin(self.abort()).await;
             return Answer::because(gone.vote(), self.told(gone, cause));
         }
         self.state = State::Asked;
@@ -170,12 +171,12 @@ impl XaBranch {
             Ok(()) => {
                 self.state = State::Prepared;
                 if !torture::is_on(Safeguard::SameConnection) {
-                    self.reset().await;
+                    Box::pin(self.reset()).await;
                 }
                 Answer::good(Vote::Prepared)
             }
             Err(failure) => {
-                let (gone, cause) = self.give_up("the branch cannot be prepared", failure).await;
+                let (gone, cause) = Box::pin(self.give_up("the branch cannot be prepared", failure)).await;
                 Answer::because(gone.vote(), cause)
             }
         }
@@ -203,7 +204,7 @@ impl XaBranch {
         }
         self.take_work().await;
         if let Some(cause) = self.doomed().await {
-            let gone = self.abort().await;
+            let gone = Box::pin(self.abort()).await;
             return Answer::because(gone.finish(), self.told(gone, cause));
         }
         self.state = State::Left;
@@ -215,7 +216,7 @@ impl XaBranch {
                 Answer::good(Finish::Done)
             }
             Err(failure) => {
-                let (gone, cause) = self.give_up("the branch cannot be committed", failure).await;
+                let (gone, cause) = Box::pin(self.give_up("the branch cannot be committed", failure)).await;
                 Answer::because(gone.finish(), cause)
             }
         }
@@ -227,7 +228,7 @@ impl XaBranch {
         }
         self.take_work().await;
         if let Some(cause) = self.doomed().await {
-            let gone = self.abort().await;
+            let gone = Box::pin(self.abort()).await;
             return Answer::because(gone.vote(), self.told(gone, cause));
         }
         if self.begun() == Some(Begun::Not) {
@@ -242,7 +243,7 @@ impl XaBranch {
                 Answer::good(Vote::ReadOnly)
             }
             Err(failure) => {
-                let (gone, cause) = self.give_up("the read-only branch cannot be committed", failure).await;
+                let (gone, cause) = Box::pin(self.give_up("the read-only branch cannot be committed", failure)).await;
                 Answer::because(gone.vote(), cause)
             }
         }

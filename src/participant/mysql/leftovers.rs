@@ -43,7 +43,7 @@ pub(super) struct Fresh {
 impl Fresh {
     /// What makes a session fresh again, as far as statements can.
     pub(super) fn question(&self) -> Question {
-        Sql::rename_session(&self.name).then(Step::Setting, &self.restoring)
+        Sql::rename_session(&self.name).then(Step::Setting, [&self.restoring])
     }
 }
 

@@ -16,7 +16,7 @@ use mysql_async::prelude::{AsQuery, FromRow, Queryable, StatementLike};
 use mysql_async::{BinaryProtocol, Params, QueryResult, ResultSetStream, Row, Statement, TextProtocol, from_row};
 use std::future::poll_fn;
 use std::marker::PhantomData;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -83,15 +83,17 @@ impl Lent {
         if self.is_abandoned() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Runs one whole call, as long as the branch is there: at its deadline the network may have swallowed the answer, and
-    /// the end of the session with it.
-    async fn watch<T>(&self, call: impl Future<Output = Result<T, MyError>>) -> Result<T, MyError> {
-        let mut call = pin!(call);
-        poll_fn(|cx| match call.as_mut().poll(cx) {
+    /// Looks at one whole call, as long as the branch is there: at its deadline the network may have swallowed the answer,
+    /// and the end of the session with it.
+    fn poll_call<T>(
+        &self,
+        call: Pin<&mut impl Future<Output = Result<T, MyError>>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<T, MyError>> {
+        match call.poll(cx) {
             Poll::Pending => self.poll_gone(cx).map(|()| Err(ended())),
             answered => answered,
-        })
-        .await
+        }
     }
 }
 
@@ -123,6 +125,12 @@ impl MysqlBranch<'_> {
     pub async fn lock(lent: Arc<Lent>) -> Self {
         let desk = lent.desk.clone().lock_owned().await;
         Self { desk, lent, transaction: PhantomData }
+    }
+
+    /// What [`lock`](Self::lock) gives, where nobody has it.
+    pub(crate) fn try_lock(lent: &Arc<Lent>) -> Option<Self> {
+        let desk = lent.desk.clone().try_lock_owned().ok()?;
+        Some(Self { desk, lent: lent.clone(), transaction: PhantomData })
     }
 
     /// The branch went while this was lent: nobody else closes its session.
@@ -171,12 +179,16 @@ type Answer<'a, T> = BoxFuture<'a, Result<T, MyError>>;
 macro_rules! watched {
     ($self:ident, $call:expr, |$way:ident, $notes:ident| $run:expr) => {{
         let (call, lent) = ($call, $self.lent.clone());
-        let whole = async move {
-            let Entered { way: $way, notes: $notes } = $self.enter(&call).await?;
-            let answer = $run;
-            $notes.leave(&call, answer)
-        };
-        async move { lent.watch(whole).await }.boxed()
+        async move {
+            // Made where it stays: each move of it would cost as much room again.
+            let mut whole = pin!(async move {
+                let Entered { way: $way, notes: $notes } = $self.enter(&call).await?;
+                let answer = $run;
+                $notes.leave(&call, answer)
+            });
+            poll_fn(|cx| lent.poll_call(whole.as_mut(), cx)).await
+        }
+        .boxed()
     }};
 }
 

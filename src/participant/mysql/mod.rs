@@ -198,7 +198,8 @@ impl Mysql {
             if is_warm {
                 return Ok(Box::new(branch));
             }
-            let Err(failure) = branch.begin().await else { return Ok(Box::new(branch)) };
+            // Most begin with their work: few need room for this.
+            let Err(failure) = Box::pin(branch.begin()).await else { return Ok(Box::new(branch)) };
             let is_duplicate = matches!(&failure, Failure::Refused(Step::Start, error) if error.code == XA_DUPLICATE);
             if !is_used || is_duplicate {
                 return Err(work::not_begun(self.name(), &id, is_used, failure));

@@ -143,6 +143,11 @@ impl Notes {
         if !self.unseen {
             return Ok(());
         }
+        // Each call would have room for it; few need it.
+        Box::pin(self.ask_for_errors(conn)).await
+    }
+
+    async fn ask_for_errors(&mut self, conn: &mut Conn) -> Result<(), MyError> {
         self.busy = true;
         // Whatever of the answer is still unread is read by the driver first, and its error comes out here.
         let errors = conn.query::<Row, _>(Sql::SHOW_ERRORS).await;

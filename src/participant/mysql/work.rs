@@ -97,13 +97,13 @@ impl Work {
         match self.begun {
             Begun::Not if call.rides() => return Ok(self.beginning()),
             Begun::Not => {
-                let begun = self.begin().await;
+                let begun = Box::pin(self.begin()).await;
                 begun.map_err(|failure| self.not_begun(failure))?;
             }
             Begun::Plain if call.does_more() => {
                 let mark = self.sql.mark(None);
                 if let Some(lease) = &mut self.lease {
-                    lease.ask(&mark).await.map_err(Failure::into_error)?;
+                    Box::pin(lease.ask(&mark)).await.map_err(Failure::into_error)?;
                     self.begun = Begun::Marked;
                 }
             }

@@ -228,7 +228,8 @@ impl Lease {
         if self.sure().is_some_and(|asked| asked.elapsed() < MOMENT) {
             return Ok(Some(begin));
         }
-        self.client().batch_execute(&begin.0).await?;
+        // Most begins go out with the work: few need room for this.
+        Box::pin(self.client().batch_execute(&begin.0)).await?;
         Ok(None)
     }
 

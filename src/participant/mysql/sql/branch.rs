@@ -46,8 +46,8 @@ impl BranchSql {
             // and XA START is refused (D44).
             let settings = format!("SET SESSION innodb_lock_wait_timeout = {}, autocommit = 1", self.lock_seconds());
             question = question
-                .then(Step::Setting, format_args!("USE {}", DIALECT.quote(&self.sql.database)))
-                .then(Step::Setting, settings);
+                .then(Step::Setting, ["USE ", &DIALECT.quote(&self.sql.database)])
+                .then(Step::Setting, [&settings]);
         }
         let isolation = match self.options.isolation {
             Isolation::Default => None,
@@ -56,18 +56,18 @@ impl BranchSql {
             Isolation::Serializable => Some("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"),
         };
         if let Some(level) = isolation {
-            question = question.then(Step::Setting, level);
+            question = question.then(Step::Setting, [level]);
         }
         match self.mode() {
-            Mode::Writer => question.then(Step::Start, format_args!("XA START {}", self.xid)),
-            Mode::ReadOnly => question.then(Step::Start, "START TRANSACTION READ ONLY"),
+            Mode::Writer => question.then(Step::Start, ["XA START ", &self.xid]),
+            Mode::ReadOnly => question.then(Step::Start, ["START TRANSACTION READ ONLY"]),
         }
     }
 
     /// Sets the marker, behind a begin or our own last question.
     pub(in super::super) fn mark(&self, begin: Option<Question>) -> Question {
         let question = begin.unwrap_or_else(Question::in_step);
-        question.then(Step::Marker, format_args!("SAVEPOINT `handfast.{:016x}`", self.marker))
+        question.then(Step::Marker, [&format!("SAVEPOINT `handfast.{:016x}`", self.marker)])
     }
 
     /// Proves that the transaction is the one that was begun, where it has a marker.
@@ -75,7 +75,7 @@ impl BranchSql {
         if !is_marked || !torture::is_on(Safeguard::Guard) {
             return question;
         }
-        question.then(Step::Marker, format_args!("RELEASE SAVEPOINT `handfast.{:016x}`", self.marker))
+        question.then(Step::Marker, [&format!("RELEASE SAVEPOINT `handfast.{:016x}`", self.marker)])
     }
 
     /// The witness's row brings the nonce back, in the packet that says OK to it.
@@ -90,41 +90,41 @@ impl BranchSql {
             let nonce = (nonce & i64::MAX.unsigned_abs()).max(1);
             let insert = insert_witness(&self.sql.witness, &self.key, kind, Some(nonce));
             let question = self.marked(begin.unwrap_or_else(Question::in_step), is_marked);
-            question.shown(Step::Witness, insert, Shows::Id(nonce))
+            question.shown(Step::Witness, &insert, Shows::Id(nonce))
         } else {
             self.marked(begin.unwrap_or_else(|| Question::new(nonce)), is_marked)
         };
-        question.then(Step::End, format_args!("XA END {}", self.xid))
+        question.then(Step::End, ["XA END ", &self.xid])
     }
 
     /// Phase one.
     pub(in super::super) fn prepare(&self, nonce: u64, open: Open) -> Question {
-        self.witnessed(nonce, open, Kind::Decided.as_str()).then(Step::Last, format_args!("XA PREPARE {}", self.xid))
+        self.witnessed(nonce, open, Kind::Decided.as_str()).then(Step::Last, ["XA PREPARE ", &self.xid])
     }
 
     /// Phase one and two at once, with a witness of this kind: that of one writer, or the list of those for which it decides.
     pub(in super::super) fn deciding(&self, nonce: u64, open: Open, kind: &str) -> Question {
-        self.witnessed(nonce, open, kind).then(Step::Last, format_args!("XA COMMIT {} ONE PHASE", self.xid))
+        self.witnessed(nonce, open, kind).then(Step::Last, ["XA COMMIT ", &self.xid, " ONE PHASE"])
     }
 
     /// The checked commit of a branch declared read-only.
     pub(in super::super) fn end_read_only(&self, nonce: u64, is_marked: bool) -> Question {
-        self.marked(Question::new(nonce), is_marked).then(Step::Last, "COMMIT")
+        self.marked(Question::new(nonce), is_marked).then(Step::Last, ["COMMIT"])
     }
 
     /// Phase two, on the session that has just answered phase one.
     pub(in super::super) fn commit(&self) -> Question {
-        Question::in_step().then(Step::Last, format_args!("XA COMMIT {}", self.xid))
+        Question::in_step().then(Step::Last, ["XA COMMIT ", &self.xid])
     }
 
     /// Rolls back what is open, the marker having been proven.
     pub(in super::super) fn roll_back_open(&self, nonce: u64, is_marked: bool) -> Question {
         let marked = self.marked(Question::new(nonce), is_marked);
         match self.mode() {
-            Mode::Writer => marked
-                .then(Step::End, format_args!("XA END {}", self.xid))
-                .then(Step::Last, format_args!("XA ROLLBACK {}", self.xid)),
-            Mode::ReadOnly => marked.then(Step::Last, "ROLLBACK"),
+            Mode::Writer => {
+                marked.then(Step::End, ["XA END ", &self.xid]).then(Step::Last, ["XA ROLLBACK ", &self.xid])
+            }
+            Mode::ReadOnly => marked.then(Step::Last, ["ROLLBACK"]),
         }
     }
 
@@ -132,8 +132,8 @@ impl BranchSql {
     pub(in super::super) fn roll_back_ended(&self, nonce: u64) -> Question {
         let question = Question::new(nonce);
         match self.mode() {
-            Mode::Writer => question.then(Step::Last, format_args!("XA ROLLBACK {}", self.xid)),
-            Mode::ReadOnly => question.then(Step::Last, "ROLLBACK"),
+            Mode::Writer => question.then(Step::Last, ["XA ROLLBACK ", &self.xid]),
+            Mode::ReadOnly => question.then(Step::Last, ["ROLLBACK"]),
         }
     }
 
@@ -145,7 +145,7 @@ impl BranchSql {
 
     /// `XA END` alone: its refusal tells of a transaction that the server has rolled back by itself.
     pub(in super::super) fn end(&self, nonce: u64) -> Question {
-        Question::new(nonce).then(Step::End, format_args!("XA END {}", self.xid))
+        Question::new(nonce).then(Step::End, ["XA END ", &self.xid])
     }
 }
 

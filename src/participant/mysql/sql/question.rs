@@ -1,7 +1,6 @@
 //! Several statements in one round trip, each with an answer of its own.
 
 use mysql_async::Row;
-use std::fmt::{Display, Write};
 
 /// What a statement of a question is for: which one failed decides what its failure proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +61,7 @@ impl Question {
     pub(super) fn new(nonce: u64) -> Self {
         let nonce = format!("{nonce:016x}");
         let ask = format!("SELECT '{nonce}', CONNECTION_ID()");
-        Self::in_step().shown(Step::Nonce, ask, Shows::Row(nonce))
+        Self::in_step().shown(Step::Nonce, &ask, Shows::Row(nonce))
     }
 
     /// On a session whose last question was ours and was answered whole.
@@ -70,21 +69,22 @@ impl Question {
         Self { text: String::with_capacity(512), last: 0, steps: Vec::with_capacity(6) }
     }
 
-    pub(in super::super) fn then(self, step: Step, statement: impl Display) -> Self {
-        self.with(step, statement, None)
+    /// With a statement, given in parts.
+    pub(in super::super) fn then<const N: usize>(self, step: Step, statement: [&str; N]) -> Self {
+        self.with(step, &statement, None)
     }
 
     /// With a statement whose answer shows something.
-    pub(super) fn shown(self, step: Step, statement: impl Display, shows: Shows) -> Self {
-        self.with(step, statement, Some(shows))
+    pub(super) fn shown(self, step: Step, statement: &str, shows: Shows) -> Self {
+        self.with(step, &[statement], Some(shows))
     }
 
-    fn with(mut self, step: Step, statement: impl Display, shows: Option<Shows>) -> Self {
+    fn with(mut self, step: Step, statement: &[&str], shows: Option<Shows>) -> Self {
         if !self.text.is_empty() {
             self.text.push_str("; ");
         }
         self.last = self.text.len();
-        write!(self.text, "{statement}").expect("writing to a String cannot fail");
+        statement.iter().for_each(|part| self.text.push_str(part));
         self.steps.push((step, shows));
         self
     }

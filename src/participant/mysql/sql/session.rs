@@ -51,7 +51,7 @@ impl Sql {
     /// For a moment it has no name. Nothing is at stake then: it has no branch, and gets none without the name.
     pub(in super::super) fn rename_session(session: &SessionName) -> Question {
         let only_its_name = format!("SELECT RELEASE_ALL_LOCKS() * 0 + GET_LOCK('{session}', 0)");
-        Question::in_step().shown(Step::Nonce, only_its_name, Shows::Row("1".into()))
+        Question::in_step().shown(Step::Nonce, &only_its_name, Shows::Row("1".into()))
     }
 }
 
