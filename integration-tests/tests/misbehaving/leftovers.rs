@@ -51,6 +51,8 @@ const POSTGRES: &[&str] = &[
     "SELECT count(*) FROM pg_cursors",
     "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()",
     "SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema()",
+    "SELECT count(*) FROM pg_type WHERE typnamespace = pg_my_temp_schema()",
+    "SELECT count(*) FROM pg_proc WHERE pronamespace = pg_my_temp_schema()",
 ];
 
 const MYSQL: &[&str] = &[
@@ -119,11 +121,57 @@ mod on_postgres {
         &["SET SESSION AUTHORIZATION pg_monitor"],
         &["SET mine.own = 'x'"],
         &["LISTEN mine"],
+        &["SAVEPOINT a", "LISTEN mine", "ROLLBACK TO a"],
         &["CREATE TEMP TABLE mine (a int)"],
+        &["DO $$ BEGIN EXECUTE format('CREATE DOMAIN %s.mine AS int', pg_my_temp_schema()::regnamespace); END $$"],
+        &["DO $$ BEGIN EXECUTE format('CREATE FUNCTION %s.mine() RETURNS int LANGUAGE sql AS $f$SELECT 1$f$', \
+            pg_my_temp_schema()::regnamespace); END $$"],
         &["DECLARE c CURSOR WITH HOLD FOR SELECT 1"],
+        &[
+            "DECLARE c CURSOR WITH HOLD FOR SELECT 1/(g - 2) FROM generate_series(1, 3) g",
+            "SAVEPOINT a",
+            "FETCH ALL c",
+            "ROLLBACK TO a",
+        ],
+        &["DECLARE c CURSOR FOR SELECT 1"],
         &["SELECT pg_advisory_lock(7)"],
         &["SET application_name = 'mine'"],
+        &["SET lock_timeout = 77"],
     ];
+
+    /// What a prepared transaction cannot do: the server refuses to prepare it.
+    const REFUSED: &[&str] = &[
+        "LISTEN mine",
+        "UNLISTEN mine",
+        "SAVEPOINT a; LISTEN mine; RELEASE a",
+        "DO $$ BEGIN EXECUTE 'LISTEN mine'; END $$",
+        "DECLARE c CURSOR WITH HOLD FOR SELECT 1",
+        "DECLARE c CURSOR WITH HOLD FOR SELECT 1; FETCH ALL c; FETCH c",
+        "SAVEPOINT a; DECLARE c CURSOR WITH HOLD FOR SELECT 1; RELEASE a",
+    ];
+
+    /// Runs these, and commits: alone, or together with another database, which is where a branch is prepared.
+    async fn ends(bridge: &Bridge, texts: &[&str], key: i64, is_alone: bool) -> bool {
+        let tx = bridge.begin().await.unwrap();
+        let ledger = tx.postgres(LEDGER).await.unwrap();
+        ledger.batch_execute(&format!("INSERT INTO t VALUES ({key}, 1)")).await.unwrap();
+        let mut has_failed = false;
+        for text in texts {
+            has_failed |= ledger.batch_execute(text).await.is_err();
+        }
+        if !is_alone {
+            tx.mysql(ORDERS).await.unwrap().query_drop(format!("INSERT INTO t VALUES ({key}, 1)")).await.unwrap();
+        }
+        drop(ledger);
+        let is_committed = tx.commit().await.is_ok();
+        assert!(is_committed || !is_alone || has_failed, "{texts:?}");
+        is_committed
+    }
+
+    fn last_begin(world: &World) -> String {
+        let begins = world.ledger.proxy.messages().into_iter().rev();
+        begins.map(|message| message.text).find(|text| text.contains("BEGIN READ WRITE")).unwrap()
+    }
 
     #[test]
     fn postgres() {
@@ -133,18 +181,32 @@ mod on_postgres {
             let bridge = world.open_with(ONE).await;
             looks(&bridge, Flavor::Postgres).await;
             let before = looks(&bridge, Flavor::Postgres).await;
-            for texts in DISORDER {
-                disturb(&bridge, Flavor::Postgres, texts, false).await;
+            let mut key = 0;
+            for (texts, is_alone) in DISORDER.iter().flat_map(|texts| [(texts, true), (texts, false)]) {
+                key += 1;
+                let is_prepared = ends(&bridge, texts, key, is_alone).await && !is_alone;
                 let after = looks(&bridge, Flavor::Postgres).await;
-                tally.case(format!("{texts:?}"), differences(&before, &after));
+                tally.case(format!("{texts:?}, alone: {is_alone}"), differences(&before, &after));
+                let begin = last_begin(&world);
+                assert!(begin.contains("RESET ALL") && begin.contains("DISCARD TEMP"), "in one text: {begin}");
+                assert_eq!(begin.contains("CLOSE ALL; UNLISTEN *"), !is_prepared, "{texts:?}: {begin}");
             }
-            let sent = world.ledger.proxy.messages().len();
-            looks(&bridge, Flavor::Postgres).await;
-            let messages = world.ledger.proxy.messages().split_off(sent);
-            let begin = messages.iter().find(|message| message.text.contains("BEGIN READ WRITE")).unwrap();
-            assert!(begin.text.contains("RESET ALL"), "a reset and a begin in one: {messages:#?}");
             bridge.close().await.unwrap();
             tally.finish();
+        });
+    }
+
+    /// What is not undone behind a prepared branch is what the server does not let it do.
+    #[test]
+    fn what_cannot_be_prepared() {
+        servers::runtime().block_on(async {
+            let world = World::new(Flavor::MariaDb).await;
+            let bridge = world.open_with(ONE).await;
+            for (key, text) in (1..).zip(REFUSED) {
+                assert!(!ends(&bridge, &[text], key, false).await, "{text}");
+            }
+            assert!(ends(&bridge, &["DECLARE c CURSOR FOR SELECT 1"], 0, false).await);
+            bridge.close().await.unwrap();
         });
     }
 }

@@ -19,14 +19,15 @@ pub(super) struct Beginning {
     answer: Pin<Box<SimpleQueryStream>>,
     /// Statements of the begin that were not answered yet.
     left: usize,
+    statements: usize,
 }
 
 impl Beginning {
-    /// Sends such a text. It is on its way when this returns.
-    pub(super) fn send(client: &Client, text: &str) -> Result<Self, PgError> {
+    /// Sends a text with that begin in front. It is on its way when this returns.
+    pub(super) fn send(client: &Client, begin: &Begin, text: &str) -> Result<Self, PgError> {
         let sent = client.simple_query_raw(text).now_or_never();
         let answer = sent.expect("the driver queues a text without waiting for anything")?;
-        Ok(Self { answer: Box::pin(answer), left: Begin::STATEMENTS })
+        Ok(Self { answer: Box::pin(answer), left: begin.statements, statements: begin.statements })
     }
 
     /// Whether the begin has succeeded.
@@ -45,7 +46,7 @@ impl Beginning {
 
     /// Whether not even the first of its statements has been carried out, and so nothing of the text.
     pub(super) fn has_not_started(&self) -> bool {
-        self.left == Begin::STATEMENTS
+        self.left == self.statements
     }
 
     /// What is answered to the text behind it.
