@@ -142,7 +142,6 @@ mod on_postgres {
     /// What a prepared transaction cannot do: the server refuses to prepare it.
     const REFUSED: &[&str] = &[
         "LISTEN mine",
-        "UNLISTEN mine",
         "SAVEPOINT a; LISTEN mine; RELEASE a",
         "DO $$ BEGIN EXECUTE 'LISTEN mine'; END $$",
         "DECLARE c CURSOR WITH HOLD FOR SELECT 1",
@@ -150,22 +149,19 @@ mod on_postgres {
         "SAVEPOINT a; DECLARE c CURSOR WITH HOLD FOR SELECT 1; RELEASE a",
     ];
 
-    /// Runs these, and commits: alone, or together with another database, which is where a branch is prepared.
+    /// Runs these, caring for no error, and commits: alone, or together with another database, which is where a branch is prepared.
     async fn ends(bridge: &Bridge, texts: &[&str], key: i64, is_alone: bool) -> bool {
         let tx = bridge.begin().await.unwrap();
         let ledger = tx.postgres(LEDGER).await.unwrap();
         ledger.batch_execute(&format!("INSERT INTO t VALUES ({key}, 1)")).await.unwrap();
-        let mut has_failed = false;
         for text in texts {
-            has_failed |= ledger.batch_execute(text).await.is_err();
+            let _ = ledger.batch_execute(text).await;
         }
         if !is_alone {
             tx.mysql(ORDERS).await.unwrap().query_drop(format!("INSERT INTO t VALUES ({key}, 1)")).await.unwrap();
         }
         drop(ledger);
-        let is_committed = tx.commit().await.is_ok();
-        assert!(is_committed || !is_alone || has_failed, "{texts:?}");
-        is_committed
+        tx.commit().await.is_ok()
     }
 
     fn last_begin(world: &World) -> String {
@@ -181,12 +177,19 @@ mod on_postgres {
             let bridge = world.open_with(ONE).await;
             looks(&bridge, Flavor::Postgres).await;
             let before = looks(&bridge, Flavor::Postgres).await;
-            let mut key = 0;
+            let (mut key, mut session) = (0, before[0].clone());
             for (texts, is_alone) in DISORDER.iter().flat_map(|texts| [(texts, true), (texts, false)]) {
-                key += 1;
-                let is_prepared = ends(&bridge, texts, key, is_alone).await && !is_alone;
-                let after = looks(&bridge, Flavor::Postgres).await;
-                tally.case(format!("{texts:?}, alone: {is_alone}"), differences(&before, &after));
+                // A slow machine may cost a session: what came after it says nothing of what was left in it.
+                let (is_prepared, after) = loop {
+                    key += 1;
+                    let is_prepared = ends(&bridge, texts, key, is_alone).await && !is_alone;
+                    let after = looks(&bridge, Flavor::Postgres).await;
+                    if std::mem::replace(&mut session, after[0].clone()) == after[0] {
+                        break (is_prepared, after);
+                    }
+                    assert!(key < 400, "{texts:?} costs its session each time");
+                };
+                tally.case(format!("{texts:?}, alone: {is_alone}"), differences(&before[1..], &after[1..]));
                 let begin = last_begin(&world);
                 assert!(begin.contains("RESET ALL") && begin.contains("DISCARD TEMP"), "in one text: {begin}");
                 assert_eq!(begin.contains("CLOSE ALL; UNLISTEN *"), !is_prepared, "{texts:?}: {begin}");
