@@ -121,53 +121,16 @@ mod on_postgres {
         &["SET SESSION AUTHORIZATION pg_monitor"],
         &["SET mine.own = 'x'"],
         &["LISTEN mine"],
-        &["SAVEPOINT a", "LISTEN mine", "ROLLBACK TO a"],
         &["CREATE TEMP TABLE mine (a int)"],
+        // The server prepares both, once there is a schema for them.
         &["DO $$ BEGIN EXECUTE format('CREATE DOMAIN %s.mine AS int', pg_my_temp_schema()::regnamespace); END $$"],
         &["DO $$ BEGIN EXECUTE format('CREATE FUNCTION %s.mine() RETURNS int LANGUAGE sql AS $f$SELECT 1$f$', \
             pg_my_temp_schema()::regnamespace); END $$"],
         &["DECLARE c CURSOR WITH HOLD FOR SELECT 1"],
-        &[
-            "DECLARE c CURSOR WITH HOLD FOR SELECT 1/(g - 2) FROM generate_series(1, 3) g",
-            "SAVEPOINT a",
-            "FETCH ALL c",
-            "ROLLBACK TO a",
-        ],
-        &["DECLARE c CURSOR FOR SELECT 1"],
         &["SELECT pg_advisory_lock(7)"],
         &["SET application_name = 'mine'"],
         &["SET lock_timeout = 77"],
     ];
-
-    /// What a prepared transaction cannot do: the server refuses to prepare it.
-    const REFUSED: &[&str] = &[
-        "LISTEN mine",
-        "SAVEPOINT a; LISTEN mine; RELEASE a",
-        "DO $$ BEGIN EXECUTE 'LISTEN mine'; END $$",
-        "DECLARE c CURSOR WITH HOLD FOR SELECT 1",
-        "DECLARE c CURSOR WITH HOLD FOR SELECT 1; FETCH ALL c; FETCH c",
-        "SAVEPOINT a; DECLARE c CURSOR WITH HOLD FOR SELECT 1; RELEASE a",
-    ];
-
-    /// Runs these, caring for no error, and commits: alone, or together with another database, which is where a branch is prepared.
-    async fn ends(bridge: &Bridge, texts: &[&str], key: i64, is_alone: bool) -> bool {
-        let tx = bridge.begin().await.unwrap();
-        let ledger = tx.postgres(LEDGER).await.unwrap();
-        ledger.batch_execute(&format!("INSERT INTO t VALUES ({key}, 1)")).await.unwrap();
-        for text in texts {
-            let _ = ledger.batch_execute(text).await;
-        }
-        if !is_alone {
-            tx.mysql(ORDERS).await.unwrap().query_drop(format!("INSERT INTO t VALUES ({key}, 1)")).await.unwrap();
-        }
-        drop(ledger);
-        tx.commit().await.is_ok()
-    }
-
-    fn last_begin(world: &World) -> String {
-        let begins = world.ledger.proxy.messages().into_iter().rev();
-        begins.map(|message| message.text).find(|text| text.contains("BEGIN READ WRITE")).unwrap()
-    }
 
     #[test]
     fn postgres() {
@@ -177,39 +140,18 @@ mod on_postgres {
             let bridge = world.open_with(ONE).await;
             looks(&bridge, Flavor::Postgres).await;
             let before = looks(&bridge, Flavor::Postgres).await;
-            let (mut key, mut session) = (0, before[0].clone());
-            for (texts, is_alone) in DISORDER.iter().flat_map(|texts| [(texts, true), (texts, false)]) {
-                // A slow machine may cost a session: what came after it says nothing of what was left in it.
-                let (is_prepared, after) = loop {
-                    key += 1;
-                    let is_prepared = ends(&bridge, texts, key, is_alone).await && !is_alone;
-                    let after = looks(&bridge, Flavor::Postgres).await;
-                    if std::mem::replace(&mut session, after[0].clone()) == after[0] {
-                        break (is_prepared, after);
-                    }
-                    assert!(key < 400, "{texts:?} costs its session each time");
-                };
-                tally.case(format!("{texts:?}, alone: {is_alone}"), differences(&before[1..], &after[1..]));
-                let begin = last_begin(&world);
-                assert!(begin.contains("RESET ALL") && begin.contains("DISCARD TEMP"), "in one text: {begin}");
-                assert_eq!(begin.contains("CLOSE ALL; UNLISTEN *"), !is_prepared, "{texts:?}: {begin}");
+            for texts in DISORDER {
+                disturb(&bridge, Flavor::Postgres, texts, false).await;
+                let after = looks(&bridge, Flavor::Postgres).await;
+                tally.case(format!("{texts:?}"), differences(&before, &after));
             }
+            let sent = world.ledger.proxy.messages().len();
+            looks(&bridge, Flavor::Postgres).await;
+            let messages = world.ledger.proxy.messages().split_off(sent);
+            let begin = messages.iter().find(|message| message.text.contains("BEGIN READ WRITE")).unwrap();
+            assert!(begin.text.contains("RESET ALL"), "a reset and a begin in one: {messages:#?}");
             bridge.close().await.unwrap();
             tally.finish();
-        });
-    }
-
-    /// What is not undone behind a prepared branch is what the server does not let it do.
-    #[test]
-    fn what_cannot_be_prepared() {
-        servers::runtime().block_on(async {
-            let world = World::new(Flavor::MariaDb).await;
-            let bridge = world.open_with(ONE).await;
-            for (key, text) in (1..).zip(REFUSED) {
-                assert!(!ends(&bridge, &[text], key, false).await, "{text}");
-            }
-            assert!(ends(&bridge, &["DECLARE c CURSOR FOR SELECT 1"], 0, false).await);
-            bridge.close().await.unwrap();
         });
     }
 }

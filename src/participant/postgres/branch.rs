@@ -19,8 +19,8 @@ mod rollback;
 use super::Lent;
 use super::ends::{COMMITS, Ends, VOTES};
 use super::error::{PgError, explain, is_guard, is_out_of_slots, is_refusal};
-use super::session::{Condition, Lease};
-use super::sql::{self, Begin, END, END_UNBEGUN, LOST, Last, Marker, Question, Sql, rows};
+use super::session::Lease;
+use super::sql::{self, Begin, END, END_UNBEGUN, LOST, Marker, Question, Sql, rows};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BranchId, ParticipantName};
 use crate::participant::anchor::listing;
@@ -55,8 +55,6 @@ enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Guard {
     Passed,
-    /// The same, and PREPARE TRANSACTION was that end.
-    Prepared,
     Unheard,
 }
 
@@ -115,9 +113,7 @@ impl PostgresTransaction {
         self.state = state;
         self.lent.revoke();
         if let Some(lease) = self.lease.take() {
-            let sure = (guard != Guard::Unheard).then_some(self.asked);
-            let last = if guard == Guard::Prepared { Last::Prepared } else { Last::Other };
-            lease.release(Condition { sure, last });
+            lease.release((guard == Guard::Passed).then_some(self.asked));
         }
     }
 
@@ -369,7 +365,7 @@ impl PostgresTransaction {
         drop(client);
         match answer {
             Ok(()) => {
-                self.release(State::Committed, Guard::Prepared);
+                self.release(State::Committed, Guard::Passed);
                 Answer::good(Finish::Done)
             }
             // Refused or not: what became of it is for the resolver to find out (D03, D05).

@@ -131,7 +131,7 @@ impl Lent {
 
     fn send(&self, place: &Place, begin: &Begin) {
         if let Some(client) = &place.client {
-            self.unheard.expect(Beginning::send(client, begin, &begin.text));
+            self.unheard.expect(Beginning::send(client, &begin.0));
         }
     }
 
@@ -140,7 +140,7 @@ impl Lent {
         // Until it is queued: a text of another task would get in front.
         let mut place = self.place();
         let begin = place.begin.take()?;
-        match Beginning::send(place.client.as_ref()?, &begin, &begin.and(query)) {
+        match Beginning::send(place.client.as_ref()?, &begin.and(query)) {
             Ok(beginning) => Some(Ride::new(beginning, begin, self.unheard.clone())),
             // It is no text, or the connection is lost.
             Err(_) => {

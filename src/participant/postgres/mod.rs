@@ -171,7 +171,7 @@ impl Postgres {
         loop {
             let lease = Lease::new(pool::take(self.name(), &ours.pool, options.lock_timeout).await?);
             let id = transaction.branch(ours.participant, lease.slot());
-            match lease.begin(self.sql.begin(&id, &options, lease.condition().last)).await {
+            match lease.begin(self.sql.begin(&id, &options)).await {
                 Ok(begin) => {
                     let nonce = self.nonce.fetch_add(1, Ordering::Relaxed);
                     let (name, sql) = (self.name(), self.sql.clone());

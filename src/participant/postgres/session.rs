@@ -7,7 +7,7 @@
 
 use super::control::Control;
 use super::error::{PgError, explain};
-use super::sql::{self, Begin, Last, Sql};
+use super::sql::{self, Begin, Sql};
 use super::transport::Transport;
 use super::unheard::Unheard;
 use super::url;
@@ -137,17 +137,9 @@ where
 pub(super) struct Session {
     link: Link,
     used: bool,
-    condition: Condition,
+    /// When it was last asked something that it has answered. `None` where it might write outside of a transaction.
+    sure: Option<Instant>,
     slot: Slot,
-}
-
-/// What is known of a session that is in nobody's use.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Condition {
-    /// When it was last asked something that it has answered, having proved to be one on which nothing can be written
-    /// outside of a transaction. `None` where that is not sure.
-    pub(super) sure: Option<Instant>,
-    pub(super) last: Last,
 }
 
 /// So long after what it was asked, and answered, a session is taken for alive: its begin is not waited for. One that died in the pool and
@@ -190,7 +182,7 @@ impl Manager for Sessions {
         };
         // Each future that might have to connect has room for all of it; few do.
         let link = Box::pin(self.connect(SessionName { slot: slot.number, ..self.named })).await?;
-        Ok(Session { link, used: false, condition: Condition::default(), slot })
+        Ok(Session { link, used: false, sure: None, slot })
     }
 
     async fn recycle(&self, session: &mut Session, _: &Metrics) -> RecycleResult<Error> {
@@ -233,16 +225,17 @@ impl Lease {
     /// It is where it is sure that whatever runs outside of the transaction cannot write. Should the begin be refused, that
     /// statement is, too (or reads), and so is the commit ([`unheard`](Self::unheard) tells why).
     pub(super) async fn begin(&self, begin: Begin) -> Result<Option<Begin>, PgError> {
-        if self.condition().sure.is_some_and(|asked| asked.elapsed() < MOMENT) {
+        if self.sure().is_some_and(|asked| asked.elapsed() < MOMENT) {
             return Ok(Some(begin));
         }
-        self.client().batch_execute(&begin.text).await?;
+        self.client().batch_execute(&begin.0).await?;
         Ok(None)
     }
 
-    /// How it was given back.
-    pub(super) fn condition(&self) -> Condition {
-        self.session().condition
+    /// When it was last asked something that it has answered, and proved with that to be one on which nothing can be
+    /// written outside of a transaction.
+    pub(super) fn sure(&self) -> Option<Instant> {
+        self.session().sure
     }
 
     /// What comes of a begin that was not waited for.
@@ -250,13 +243,13 @@ impl Lease {
         &self.session().link.unheard
     }
 
-    /// Gives the session back, its last step having been answered positively.
+    /// Gives the session back, its last step having been answered positively, [`sure`](Self::sure) or not.
     ///
     /// Whoever still holds the client could send statements into the next transaction, or commit them one by one in
     /// between: the session is closed then. Nobody can get hold of it any more, since the handle was revoked.
-    pub(super) fn release(mut self, condition: Condition) {
+    pub(super) fn release(mut self, sure: Option<Instant>) {
         let Some(mut object) = self.0.take() else { return };
-        object.condition = condition;
+        object.sure = sure;
         if Arc::strong_count(&object.link.client) > 1 {
             tracing::debug!("a session is closed rather than reused: its client is still held");
             drop(Object::take(object));

@@ -10,7 +10,7 @@
 mod branch;
 mod upkeep;
 
-pub(super) use self::branch::{Begin, END, END_UNBEGUN, LOST, Last, Marker, Question, ROLLBACK, milliseconds};
+pub(super) use self::branch::{Begin, END, END_UNBEGUN, LOST, Marker, Question, ROLLBACK, milliseconds};
 use crate::id::BranchId;
 use crate::participant::witness::{Dialect, INCARNATION_TABLE, Key, Kind, LINEAGE_NODE, PAGE, WITNESS_TABLE};
 use crate::torture::{self, Safeguard};

@@ -19,15 +19,14 @@ pub(super) struct Beginning {
     answer: Pin<Box<SimpleQueryStream>>,
     /// Statements of the begin that were not answered yet.
     left: usize,
-    statements: usize,
 }
 
 impl Beginning {
-    /// Sends a text with that begin in front. It is on its way when this returns.
-    pub(super) fn send(client: &Client, begin: &Begin, text: &str) -> Result<Self, PgError> {
+    /// Sends such a text. It is on its way when this returns.
+    pub(super) fn send(client: &Client, text: &str) -> Result<Self, PgError> {
         let sent = client.simple_query_raw(text).now_or_never();
         let answer = sent.expect("the driver queues a text without waiting for anything")?;
-        Ok(Self { answer: Box::pin(answer), left: begin.statements, statements: begin.statements })
+        Ok(Self { answer: Box::pin(answer), left: Begin::STATEMENTS })
     }
 
     /// Whether the begin has succeeded.
@@ -46,7 +45,7 @@ impl Beginning {
 
     /// Whether not even the first of its statements has been carried out, and so nothing of the text.
     pub(super) fn has_not_started(&self) -> bool {
-        self.left == self.statements
+        self.left == Begin::STATEMENTS
     }
 
     /// What is answered to the text behind it.

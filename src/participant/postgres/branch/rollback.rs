@@ -79,8 +79,8 @@ impl PostgresTransaction {
     fn unused(&mut self) -> Answer<Finish> {
         self.state = State::RolledBack;
         if let Some(lease) = self.lease.take() {
-            let condition = lease.condition();
-            lease.release(condition);
+            let sure = lease.sure();
+            lease.release(sure);
         }
         Answer::good(Finish::Done)
     }

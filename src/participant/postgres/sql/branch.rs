@@ -25,13 +25,7 @@ const WRITABLE: &str = "handfast:writable:";
 /// transactions (D49), in front of the branch's own BEGIN. What stands in front of BEGIN in one text would belong to that.
 ///
 /// Not `DISCARD ALL`: it drops prepared statements, and the driver keeps some of its own.
-const RESET: &str = "BEGIN; RESET ALL; DISCARD SEQUENCES; DISCARD TEMP";
-
-/// What has to be undone as well, unless the last branch was prepared: PREPARE TRANSACTION is refused where a cursor would be
-/// held, or LISTEN take effect. Temporary objects are no such thing: with their schema in front of their names, most are let
-/// through (seen on 15.18).
-/// <https://www.postgresql.org/docs/current/sql-prepare-transaction.html>
-const RESET_UNPREPARED: &str = "; CLOSE ALL; UNLISTEN *";
+const RESET: &str = "BEGIN; RESET ALL; CLOSE ALL; UNLISTEN *; DISCARD SEQUENCES; DISCARD TEMP";
 
 /// What transactions are that nobody says anything else of: those that an application's statements get outside of the
 /// branch's. They cannot write.
@@ -70,27 +64,17 @@ impl Marker {
     }
 }
 
-/// How a session's last branch has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in super::super) enum Last {
-    /// It was prepared, as the branch's own transaction.
-    Prepared,
-    /// In another way, or there was none.
-    #[default]
-    Other,
-}
-
-/// A text that begins a branch, and how many statements it has.
+/// A text that begins a branch.
 #[derive(Default)]
-pub(in super::super) struct Begin {
-    pub(in super::super) text: String,
-    pub(in super::super) statements: usize,
-}
+pub(in super::super) struct Begin(pub(in super::super) String);
 
 impl Begin {
+    /// How many statements each has.
+    pub(in super::super) const STATEMENTS: usize = 11;
+
     /// The text with one of the application's behind it.
     pub(in super::super) fn and(&self, text: &str) -> String {
-        [&self.text, "; ", text].concat()
+        [&self.0, "; ", text].concat()
     }
 }
 
@@ -209,7 +193,7 @@ impl Sql {
     /// The **marker** tells at any later time what became of this transaction: within it, it is the branch's name; when
     /// it was committed it is `ended`, since SET lasts; when it was rolled back it is `idle`, as before. No query could
     /// ask for the transaction's own number here: it would fix the snapshot before the application's first statement.
-    pub(in super::super) fn begin(&self, branch: &BranchId, options: &BeginOptions, last: Last) -> Begin {
+    pub(in super::super) fn begin(&self, branch: &BranchId, options: &BeginOptions) -> Begin {
         let isolation = match options.isolation {
             Isolation::Default => "",
             Isolation::ReadCommitted => " ISOLATION LEVEL READ COMMITTED",
@@ -220,16 +204,11 @@ impl Sql {
             Mode::Writer => " READ WRITE",
             Mode::ReadOnly => " READ ONLY",
         };
-        let (unprepared, statements) = match last {
-            Last::Prepared => ("", 9),
-            Last::Other => (RESET_UNPREPARED, 11),
-        };
         let reset = self.say(Kept::Reset, &[&format!("'{}'", milliseconds(options.lock_timeout))]);
-        let text = format!(
-            "{RESET}{unprepared}; {reset}; COMMIT; \
+        Begin(format!(
+            "{RESET}; {reset}; COMMIT; \
              BEGIN{isolation}{access}; SET handfast.branch = 'ended'; SET LOCAL handfast.branch = '{branch}'"
-        );
-        Begin { text, statements }
+        ))
     }
 
     /// The guard of a branch that is not to be committed, as a statement that shows the nonce.
@@ -380,10 +359,7 @@ mod tests {
         };
         let sql = Sql::new("public".into(), true);
         for _ in 0..2 {
-            for last in [Last::Prepared, Last::Other] {
-                let begin = sql.begin(&branch(), &options, last);
-                assert_eq!(statements(&begin.text), begin.statements);
-            }
+            assert_eq!(statements(&sql.begin(&branch(), &options).0), Begin::STATEMENTS);
             sql.keep_nothing();
         }
     }
