@@ -543,6 +543,45 @@ on_postgres! {
         }
     }
 
+    /// One that has done so in a branch that was rolled back: the next begin is refused. Where it is waited for, another session
+    /// serves, else that branch is to be run again.
+    async fn deallocated_begins_are_sent_as_text(harness) {
+        for is_sure in [false, true] {
+            let bench = Bench::registered(&harness, Box::new(postgres_at("bench", &harness.url(), "pool_size = 1")), registration(0)).await;
+            let mut last = bench.begin().await;
+            exec(&*last, "DEALLOCATE ALL").await;
+            if !is_sure {
+                harness.fail(&*last).await;
+            }
+            assert_answer(&last.roll_back().await, Finish::Done);
+            drop(last);
+            let row = i64::from(is_sure);
+            let mut branch = bench.begin().await;
+            assert_eq!(harness.write(&*branch, row, 1).await.is_err(), is_sure);
+            let answer = branch.commit_one_phase().await;
+            if is_sure {
+                assert_eq!(answer.value, Finish::RolledBack);
+                assert_eq!(answer.cause.unwrap().kind(), ErrorKind::Retry);
+            } else {
+                assert_answer(&answer, Finish::Done);
+            }
+            drop(branch);
+            // From then on nothing is lost, however often it is done.
+            for value in 2..5 {
+                let mut last = bench.begin().await;
+                exec(&*last, "DEALLOCATE ALL").await;
+                assert_answer(&last.roll_back().await, Finish::Done);
+                drop(last);
+                let mut branch = bench.begin().await;
+                exec(&*branch, &format!("DELETE FROM data WHERE id = {row}")).await;
+                harness.write(&*branch, row, value).await.unwrap();
+                assert_answer(&branch.prepare().await, Vote::Prepared);
+                assert_answer(&branch.commit().await, Finish::Done);
+                assert_eq!(harness.value(row).await, Some(value));
+            }
+        }
+    }
+
     /// An application that makes its statements write in spite of that is not told that nothing was done.
     async fn a_begin_that_is_refused_and_worked_around(harness) {
         let proxy = Proxy::start(servers::shared(Flavor::Postgres).await).await;

@@ -53,7 +53,9 @@ each_pair! {
         let [work, prepare, commit] = &asked[..] else { panic!("{:#?}", texts(&asked)) };
         assert!(work.text.contains("RESET ALL") && work.text.contains("BEGIN READ WRITE"), "{work:?}");
         assert!(work.text.contains("; INSERT INTO t"), "{work:?}");
+        assert_eq!(work.text.split("; ").count(), 12, "{work:?}");
         assert!(prepare.text.contains("EXECUTE handfast_witness(") && prepare.text.contains("PREPARE TRANSACTION"), "{prepare:?}");
+        assert_eq!(prepare.text.split("; ").count(), 3, "{prepare:?}");
         assert!(commit.text.starts_with("COMMIT PREPARED"), "{commit:?}");
 
         let asked = questions(&world.orders, before[1]);

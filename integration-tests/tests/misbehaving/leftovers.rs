@@ -51,6 +51,8 @@ const POSTGRES: &[&str] = &[
     "SELECT count(*) FROM pg_cursors",
     "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()",
     "SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema()",
+    "SELECT count(*) FROM pg_type WHERE typnamespace = pg_my_temp_schema()",
+    "SELECT count(*) FROM pg_proc WHERE pronamespace = pg_my_temp_schema()",
 ];
 
 const MYSQL: &[&str] = &[
@@ -120,9 +122,14 @@ mod on_postgres {
         &["SET mine.own = 'x'"],
         &["LISTEN mine"],
         &["CREATE TEMP TABLE mine (a int)"],
+        // The server prepares both, once there is a schema for them.
+        &["DO $$ BEGIN EXECUTE format('CREATE DOMAIN %s.mine AS int', pg_my_temp_schema()::regnamespace); END $$"],
+        &["DO $$ BEGIN EXECUTE format('CREATE FUNCTION %s.mine() RETURNS int LANGUAGE sql AS $f$SELECT 1$f$', \
+            pg_my_temp_schema()::regnamespace); END $$"],
         &["DECLARE c CURSOR WITH HOLD FOR SELECT 1"],
         &["SELECT pg_advisory_lock(7)"],
         &["SET application_name = 'mine'"],
+        &["SET lock_timeout = 77"],
     ];
 
     #[test]

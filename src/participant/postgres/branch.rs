@@ -18,7 +18,7 @@ mod rollback;
 
 use super::Lent;
 use super::ends::{COMMITS, Ends, VOTES};
-use super::error::{PgError, explain, is_guard, is_of, is_out_of_slots, is_refusal};
+use super::error::{PgError, explain, is_guard, is_out_of_slots, is_refusal};
 use super::session::Lease;
 use super::sql::{self, Begin, END, END_UNBEGUN, LOST, Marker, Question, Sql, rows};
 use crate::error::{Error, ErrorKind};
@@ -32,7 +32,6 @@ use futures_util::future::join;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 /// How far a branch is, by what was answered, never by what was sent.
@@ -166,6 +165,7 @@ impl PostgresTransaction {
     async fn never_begun<T>(&mut self, client: Arc<Client>, refused: PgError, ends: Ends<T>) -> Answer<T> {
         let marker = client.simple_query(END_UNBEGUN).await.map(|messages| Marker::of(&messages));
         drop(client);
+        self.sql.has_kept_nothing(&refused);
         let refused = self.explain("the server refused to begin the branch", refused);
         match marker {
             Ok(Marker::Idle) => {
@@ -229,14 +229,14 @@ impl PostgresTransaction {
         let trace = self.prove_gone(&client).await;
         let slots = if is_out_of_slots(&error) { client.simple_query(Sql::SLOTS).await.ok() } else { None };
         drop(client);
-        let has_kept = !is_of(&error, &SqlState::INVALID_SQL_STATEMENT_NAME);
+        let is_kept = !self.sql.has_kept_nothing(&error);
         let mut doing = String::from("the branch cannot be prepared");
         if let Some(slots) = slots.as_deref().and_then(|messages| rows(messages).next()) {
             doing = format!("{doing} (max_prepared_transactions {slots})");
         }
         let cause = self.explain(&doing, error);
         match trace {
-            Ok(Trace::Nothing) => self.refused(Vote::No, cause, has_kept),
+            Ok(Trace::Nothing) => self.refused(Vote::No, cause, is_kept),
             Ok(Trace::Lost) => self.lost(Vote::Lost, cause),
             Ok(_) | Err(_) => {
                 self.leave();
@@ -246,12 +246,11 @@ impl PostgresTransaction {
     }
 
     /// The branch is rolled back, since it was refused. Without what it keeps the session is of no more use.
-    fn refused<T>(&mut self, value: T, cause: Error, has_kept: bool) -> Answer<T> {
-        if has_kept {
+    fn refused<T>(&mut self, value: T, cause: Error, is_kept: bool) -> Answer<T> {
+        if is_kept {
             self.release(State::RolledBack, Guard::Unheard);
             return Answer::because(value, cause);
         }
-        self.sql.keep_nothing();
         self.leave();
         self.state = State::RolledBack;
         let message = "the session's prepared statements were deallocated, those of Handfast among them";
@@ -340,10 +339,10 @@ impl PostgresTransaction {
     async fn one_phase_refused(&mut self, client: Arc<Client>, error: PgError) -> Answer<Finish> {
         let trace = self.prove_gone(&client).await;
         drop(client);
-        let has_kept = !is_of(&error, &SqlState::INVALID_SQL_STATEMENT_NAME);
+        let is_kept = !self.sql.has_kept_nothing(&error);
         let cause = self.explain("the branch cannot be committed", error);
         match trace {
-            Ok(Trace::Nothing) => self.refused(Finish::RolledBack, cause, has_kept),
+            Ok(Trace::Nothing) => self.refused(Finish::RolledBack, cause, is_kept),
             Ok(Trace::CommittedAlone) => {
                 self.release(State::Committed, Guard::Unheard);
                 Answer::because(Finish::Done, cause)

@@ -51,7 +51,7 @@ use self::error::explain;
 pub use self::lent::{Lent, PostgresBranch};
 use self::session::{Connector, Lease, Sessions};
 use self::setup::Setup;
-use self::sql::{Begin, Sql};
+use self::sql::Sql;
 use super::anchor::Anchor;
 use super::lease::silence;
 use super::pool::{Registry, Slots};
@@ -171,7 +171,7 @@ impl Postgres {
         loop {
             let lease = Lease::new(pool::take(self.name(), &ours.pool, options.lock_timeout).await?);
             let id = transaction.branch(ours.participant, lease.slot());
-            match lease.begin(Begin::new(&id, &options)).await {
+            match lease.begin(self.sql.begin(&id, &options)).await {
                 Ok(begin) => {
                     let nonce = self.nonce.fetch_add(1, Ordering::Relaxed);
                     let (name, sql) = (self.name(), self.sql.clone());
@@ -179,7 +179,8 @@ impl Postgres {
                 }
                 // It died in the pool, before any work: each such session is closed, and a fresh one decides.
                 Err(error) if lease.is_used() => {
-                    tracing::debug!(participant = %self.name(), %error, "idle session lost")
+                    self.sql.has_kept_nothing(&error);
+                    tracing::debug!(participant = %self.name(), %error, "idle session lost");
                 }
                 Err(error) => return Err(explain(self.name(), "cannot begin a branch", error)),
             }

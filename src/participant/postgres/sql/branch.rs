@@ -1,5 +1,6 @@
 //! The statements of one branch.
 
+use super::super::error::{PgError, is_of};
 use super::{DURABLE, Sql, rows};
 use crate::id::BranchId;
 use crate::participant::witness::{Key, Kind};
@@ -9,6 +10,7 @@ use crate::torture::{self, Safeguard};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio_postgres::SimpleQueryMessage;
+use tokio_postgres::error::SqlState;
 
 /// What the guard's error begins with when the branch's transaction is not the one that was begun.
 pub(in super::super) const LOST: &str = "handfast:lost:";
@@ -19,12 +21,11 @@ const RESET_MARKER: &str = "handfast:reset:";
 /// What the guard's error begins with when a branch declared read-only was made a writing one.
 const WRITABLE: &str = "handfast:writable:";
 
-/// Undoes what the last user of a session left behind outside transactions (D49): in front of the next BEGIN, in the same
-/// text, and a transaction of its own, since what stands in front of BEGIN in one text would belong to that.
+/// How a begin begins: a transaction of its own that undoes what the last user of a session left behind outside
+/// transactions (D49), in front of the branch's own BEGIN. What stands in front of BEGIN in one text would belong to that.
 ///
 /// Not `DISCARD ALL`: it drops prepared statements, and the driver keeps some of its own.
-const RESET: &str = "BEGIN; RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; CLOSE ALL; UNLISTEN *; \
-     SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD SEQUENCES; DISCARD TEMP; SET handfast.branch = 'idle'";
+const RESET: &str = "BEGIN; RESET ALL; CLOSE ALL; UNLISTEN *; DISCARD SEQUENCES; DISCARD TEMP";
 
 /// What transactions are that nobody says anything else of: those that an application's statements get outside of the
 /// branch's. They cannot write.
@@ -69,36 +70,9 @@ pub(in super::super) struct Begin(pub(in super::super) String);
 
 impl Begin {
     /// How many statements each has.
-    pub(in super::super) const STATEMENTS: usize = 16;
+    pub(in super::super) const STATEMENTS: usize = 11;
 
-    /// A clean session, and BEGIN with what was asked for. A writer says so: what does not, cannot write.
-    ///
-    /// The application's first statement may be on its way before this is answered. Should BEGIN alone be refused, by a
-    /// request to cancel that comes late for example, that statement has a transaction of its own, which reads only.
-    ///
-    /// The **marker** tells at any later time what became of this transaction: within it, it is the branch's name; when
-    /// it was committed it is `ended`, since SET lasts; when it was rolled back it is `idle`, as before. No query could
-    /// ask for the transaction's own number here: it would fix the snapshot before the application's first statement.
-    pub(in super::super) fn new(branch: &BranchId, options: &BeginOptions) -> Self {
-        let isolation = match options.isolation {
-            Isolation::Default => "",
-            Isolation::ReadCommitted => " ISOLATION LEVEL READ COMMITTED",
-            Isolation::RepeatableRead => " ISOLATION LEVEL REPEATABLE READ",
-            Isolation::Serializable => " ISOLATION LEVEL SERIALIZABLE",
-        };
-        let access = match options.mode {
-            Mode::Writer => " READ WRITE",
-            Mode::ReadOnly => " READ ONLY",
-        };
-        let (outside, lock_timeout) = (outside(), milliseconds(options.lock_timeout));
-        Self(format!(
-            "{RESET}; SET default_transaction_read_only = {outside}; COMMIT; \
-             BEGIN{isolation}{access}; SET handfast.branch = 'ended'; SET LOCAL handfast.branch = '{branch}'; \
-             SET LOCAL lock_timeout = {lock_timeout}"
-        ))
-    }
-
-    /// The same with a text of the application's behind it.
+    /// The text with one of the application's behind it.
     pub(in super::super) fn and(&self, text: &str) -> String {
         [&self.0, "; ", text].concat()
     }
@@ -122,7 +96,9 @@ impl Question {
 /// A branch whose application has deallocated them is rolled back, and they are sent as text from then on.
 #[derive(Debug, Clone, Copy)]
 enum Kept {
-    /// Shows its nonce in the branch's transaction, and fails in every other.
+    /// Undoes what functions can undo, with a lock timeout, and leaves a session that cannot write.
+    Reset,
+    /// Shows its nonce in the branch's transaction, and fails in every other. What comes next is by the role that logged in.
     Guard,
     /// The same, in front of a commit that decides: it makes it durable.
     Committing,
@@ -133,6 +109,7 @@ enum Kept {
 impl Kept {
     fn name(self) -> &'static str {
         match self {
+            Self::Reset => "handfast_reset",
             Self::Guard => "handfast_guard",
             Self::Committing => "handfast_committing",
             Self::Witness => "handfast_witness",
@@ -141,6 +118,7 @@ impl Kept {
 
     fn types(self) -> &'static str {
         match self {
+            Self::Reset => "text",
             Self::Guard | Self::Committing => "text, text",
             Self::Witness => "int8, int8, int4, text",
         }
@@ -148,6 +126,7 @@ impl Kept {
 
     fn places(self) -> &'static [&'static str] {
         match self {
+            Self::Reset => &["$1"],
             Self::Guard | Self::Committing => &["$1", "$2"],
             Self::Witness => &["$1", "$2", "$3", "$4"],
         }
@@ -187,7 +166,51 @@ fn guard(nonce: &str, branch: &str, mode: Mode) -> String {
     )
 }
 
+/// `SET ROLE NONE`, not `LOCAL`: the prepared transaction then belongs to the role that logged in, and this session is that
+/// role when it finishes it, whatever role the application had set.
+const LOGIN_ROLE: &str = "pg_catalog.set_config('role', 'none', false) IS NOT NULL";
+
+/// Undoes what functions can undo. Without a value `set_config` is RESET, which for a role is not `none` but its default.
+fn reset(lock_timeout: &str) -> String {
+    let set = |name: &str, value: &str| format!("pg_catalog.set_config('{name}', {value}, false)");
+    let all = [
+        set("session_authorization", "NULL"),
+        set("role", "NULL"),
+        "pg_catalog.pg_advisory_unlock_all()".into(),
+        set("handfast.branch", "'idle'"),
+        set("default_transaction_read_only", &format!("'{}'", outside())),
+        set("lock_timeout", lock_timeout),
+    ];
+    format!("SELECT {}", all.join(", "))
+}
+
 impl Sql {
+    /// A clean session, and BEGIN with what was asked for. A writer says so: what does not, cannot write.
+    ///
+    /// The application's first statement may be on its way before this is answered. Should BEGIN alone be refused, by a
+    /// request to cancel that comes late for example, that statement has a transaction of its own, which reads only.
+    ///
+    /// The **marker** tells at any later time what became of this transaction: within it, it is the branch's name; when
+    /// it was committed it is `ended`, since SET lasts; when it was rolled back it is `idle`, as before. No query could
+    /// ask for the transaction's own number here: it would fix the snapshot before the application's first statement.
+    pub(in super::super) fn begin(&self, branch: &BranchId, options: &BeginOptions) -> Begin {
+        let isolation = match options.isolation {
+            Isolation::Default => "",
+            Isolation::ReadCommitted => " ISOLATION LEVEL READ COMMITTED",
+            Isolation::RepeatableRead => " ISOLATION LEVEL REPEATABLE READ",
+            Isolation::Serializable => " ISOLATION LEVEL SERIALIZABLE",
+        };
+        let access = match options.mode {
+            Mode::Writer => " READ WRITE",
+            Mode::ReadOnly => " READ ONLY",
+        };
+        let reset = self.say(Kept::Reset, &[&format!("'{}'", milliseconds(options.lock_timeout))]);
+        Begin(format!(
+            "{RESET}; {reset}; COMMIT; \
+             BEGIN{isolation}{access}; SET handfast.branch = 'ended'; SET LOCAL handfast.branch = '{branch}'"
+        ))
+    }
+
     /// The guard of a branch that is not to be committed, as a statement that shows the nonce.
     pub(in super::super) fn guard(branch: &BranchId, nonce: &str, mode: Mode) -> String {
         guard(&format!("'{nonce}'"), &format!("'{branch}'"), mode)
@@ -196,9 +219,10 @@ impl Sql {
     /// A statement with its values, or with the places for them.
     fn text(&self, kept: Kept, values: &[&str]) -> String {
         match kept {
-            Kept::Guard => guard(values[0], values[1], Mode::Writer),
+            Kept::Reset => reset(values[0]),
+            Kept::Guard => format!("{} AND {LOGIN_ROLE}", guard(values[0], values[1], Mode::Writer)),
             Kept::Committing => {
-                let guard = guard(values[0], values[1], Mode::Writer);
+                let guard = self.text(Kept::Guard, values);
                 format!("{guard} AND pg_catalog.set_config('synchronous_commit', {DURABLE}, true) IS NOT NULL")
             }
             Kept::Witness => format!("INSERT INTO {} VALUES ({})", self.witness, values.join(", ")),
@@ -208,15 +232,25 @@ impl Sql {
     /// Prepares what a session keeps.
     pub(in super::super) fn keep(&self) -> String {
         let witness = self.witness_on.then_some(Kept::Witness);
-        let kept = [Kept::Guard, Kept::Committing].into_iter().chain(witness);
+        let kept = [Kept::Reset, Kept::Guard, Kept::Committing].into_iter().chain(witness);
         let prepare =
             |kept: Kept| format!("PREPARE {} ({}) AS {}", kept.name(), kept.types(), self.text(kept, kept.places()));
         kept.map(prepare).collect::<Vec<_>>().join("; ")
     }
 
-    /// From now on that is sent as text: there are applications that deallocate what a session has prepared.
-    pub(in super::super) fn keep_nothing(&self) {
+    /// From now on that is sent as text.
+    fn keep_nothing(&self) {
         self.keeps_nothing.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a session was refused for having kept nothing: there are applications that deallocate what a session has
+    /// prepared. Takes note of it.
+    pub(in super::super) fn has_kept_nothing(&self, refused: &PgError) -> bool {
+        let is_deallocated = is_of(refused, &SqlState::INVALID_SQL_STATEMENT_NAME);
+        if is_deallocated {
+            self.keep_nothing();
+        }
+        is_deallocated
     }
 
     fn say(&self, kept: Kept, values: &[&str]) -> String {
@@ -226,19 +260,17 @@ impl Sql {
         format!("EXECUTE {}({})", kept.name(), values.join(", "))
     }
 
-    /// `SET ROLE NONE`, not `LOCAL`: the prepared transaction then belongs to the role that logged in, and this session is
-    /// that role when it finishes it, whatever role the application had set.
     fn question(&self, branch: &BranchId, nonce: u64, guard: Kept, kind: &str, last: &str) -> Question {
         let nonce = format!("{nonce:016x}");
         let guard = self.say(guard, &[&format!("'{nonce}'"), &format!("'{branch}'")]);
         if !self.witness_on {
-            return Question::new(nonce, &[&guard, "SET ROLE NONE", last]);
+            return Question::new(nonce, &[&guard, last]);
         }
         let Key { incarnation, sequence, branch } = Key::from(branch);
         let key = [incarnation, sequence, i64::from(branch)].map(|number| format!("'{number}'"));
         let [incarnation, sequence, branch] = &key;
         let witness = self.say(Kept::Witness, &[incarnation, sequence, branch, &format!("'{kind}'")]);
-        Question::new(nonce, &[&guard, "SET ROLE NONE", &witness, last])
+        Question::new(nonce, &[&guard, &witness, last])
     }
 
     /// Phase one.
@@ -289,14 +321,14 @@ mod tests {
         let guard = "EXECUTE handfast_guard('0000000000000007', 'hf1.orders.9f3c2a7b11d0e842.1042.0.3')";
         let witness = "EXECUTE handfast_witness('-6972651415008122814', '1042', '0', 'decided')";
         let last = "PREPARE TRANSACTION 'hf1.orders.9f3c2a7b11d0e842.1042.0.3'";
-        assert_eq!(question.text, [guard, "SET ROLE NONE", witness, last].join("; "));
-        assert_eq!(question.statements, 4);
+        assert_eq!(question.text, [guard, witness, last].join("; "));
+        assert_eq!(question.statements, 3);
         let alone = sql.one_phase(&branch(), 7).text;
         assert!(
             alone.starts_with("EXECUTE handfast_committing(") && alone.ends_with("'one_phase'); COMMIT"),
             "{alone}"
         );
-        assert_eq!(Sql::new("public".into(), false).prepare(&branch(), 7).statements, 3);
+        assert_eq!(Sql::new("public".into(), false).prepare(&branch(), 7).statements, 2);
     }
 
     /// What is sent where sessions keep nothing is what they would have kept.
@@ -309,7 +341,7 @@ mod tests {
         assert_eq!(question.statements, statements(&question.text));
         let guard = ["'0000000000000007'", &format!("'{}'", branch())];
         let witness = ["'-6972651415008122814'", "'1042'", "'0'", "'decided'"];
-        for (place, said, values) in [(0, 0, &guard[..]), (2, 2, &witness[..])] {
+        for (place, said, values) in [(1, 0, &guard[..]), (3, 1, &witness[..])] {
             let kept = kept.split("; ").nth(place).unwrap().split_once(" AS ").unwrap().1;
             let filled = (1..)
                 .zip(values)
@@ -325,7 +357,11 @@ mod tests {
             isolation: Isolation::Serializable,
             lock_timeout: Duration::from_secs(1),
         };
-        assert_eq!(statements(&Begin::new(&branch(), &options).0), Begin::STATEMENTS);
+        let sql = Sql::new("public".into(), true);
+        for _ in 0..2 {
+            assert_eq!(statements(&sql.begin(&branch(), &options).0), Begin::STATEMENTS);
+            sql.keep_nothing();
+        }
     }
 
     #[test]
