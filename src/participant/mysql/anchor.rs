@@ -32,12 +32,16 @@ impl Mysql {
     /// Looks first, since an account that may not create a table need not where it is there.
     async fn do_set_up(&self) -> Result<()> {
         let (doing, table) = ("cannot create the anchor's table", self.sql.anchor());
-        if self.control.run(doing, &format!("SELECT 1 FROM {table} LIMIT 0")).await?.is_ok() {
-            return Ok(());
+        let mut there = self.control.run(doing, &format!("SELECT 1 FROM {table} LIMIT 0")).await?;
+        if matches!(&there, Err(error) if error::code(error) == Some(NO_SUCH_TABLE)) {
+            there = self.control.run(doing, &Dialect::MySql.create_anchor(&self.sql.schema)).await?;
         }
-        let created = self.control.run(doing, &Dialect::MySql.create_anchor(&self.sql.schema)).await?;
-        created.map_err(|error| {
-            let message = format!("the anchor's table is missing; run as an administrator:\n{}", self.anchor_sql());
+        there.map_err(|error| {
+            let error = explain(self.name(), doing, error);
+            if error.kind() != ErrorKind::Setup {
+                return error;
+            }
+            let message = format!("{doing}; run as an administrator:\n{}", self.anchor_sql());
             Error::new(ErrorKind::Setup, message).at(self.name()).because(error)
         })
     }

@@ -3,8 +3,9 @@
 use super::Postgres;
 use super::error::{explain, is_of};
 use super::lease::lock_of;
+use super::setup::cannot_create;
 use super::sql::{Sql, quote};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::id::{Incarnation, NodeName};
 use crate::participant::anchor::{ANCHOR_TABLE, Anchor, DecisionRow, Kept};
 use crate::participant::lease::Duty;
@@ -41,16 +42,14 @@ impl Postgres {
         let lock = "SELECT pg_catalog.pg_advisory_xact_lock(4641530982773310825)";
         let create = format!("{lock}; {}", Dialect::Postgres.create_anchor(&self.sql.schema));
         let run = |client: Arc<Client>| async move {
-            if client.batch_execute(&look).await.is_ok() {
-                return Ok(Ok(()));
+            match client.batch_execute(&look).await {
+                Err(error) if is_of(&error, &SqlState::UNDEFINED_TABLE) => Ok(client.batch_execute(&create).await),
+                Err(error) if is_of(&error, &SqlState::INSUFFICIENT_PRIVILEGE) => Ok(Err(error)),
+                looked => looked.map(Ok),
             }
-            Ok(client.batch_execute(&create).await)
         };
         let created = self.control.run("cannot create the anchor's table", run).await?;
-        created.map_err(|error| {
-            let message = format!("the anchor's table is missing; run as an owner:\n{}", self.anchor_sql());
-            Error::new(ErrorKind::Setup, message).at(self.name()).because(error)
-        })
+        created.map_err(|error| cannot_create(self.name(), "the anchor's table", error, &self.anchor_sql()))
     }
 
     async fn do_kept(&self, node: NodeName) -> Result<Vec<Kept>> {

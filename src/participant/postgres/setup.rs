@@ -72,7 +72,7 @@ impl Setup<'_> {
         let (name, manual) = (self.name, self.sql.setup(self.role));
         let run = |client: Arc<Client>| async move { Ok(client.batch_execute(&create).await) };
         let done = self.control.run("cannot create Handfast's tables", run).await?;
-        done.map_err(|error| cannot_create(name, error, &manual))?;
+        done.map_err(|error| cannot_create(name, "Handfast's tables", error, &manual))?;
         let missing = || self.lacks(format!("the lineage's row in {} is gone again", self.sql.incarnation));
         self.lineage().await?.ok_or_else(missing)
     }
@@ -139,11 +139,11 @@ impl Setup<'_> {
 }
 
 /// The SQL to run by hand, where the role may not.
-fn cannot_create(name: ParticipantName, error: PgError, manual: &str) -> Error {
+pub(super) fn cannot_create(name: ParticipantName, what: &str, error: PgError, manual: &str) -> Error {
     let by_hand = is_of(&error, &SqlState::INSUFFICIENT_PRIVILEGE) || is_of(&error, &SqlState::INVALID_SCHEMA_NAME);
     if !by_hand {
-        return explain(name, "cannot create Handfast's tables", error);
+        return explain(name, &format!("cannot create {what}"), error);
     }
-    let message = format!("Handfast's tables are missing and the role may not create them; run as an owner:\n{manual}");
+    let message = format!("the role may not create {what}, or not use what is there; run as an owner:\n{manual}");
     Error::new(ErrorKind::Setup, message).at(name).because(error)
 }
