@@ -80,6 +80,7 @@ conformance! {
     an_ended_session_leaves_its_promise
     the_lineage_is_made_once
     opened_at_once_they_agree
+    made_an_anchor_at_once
     another_lineage_is_refused
     nothing_begins_unregistered
     two_participants_share_a_server

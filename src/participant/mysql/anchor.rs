@@ -3,6 +3,7 @@
 use super::Mysql;
 use super::error::{self, DUPLICATE_KEY, MyError, NO_SUCH_TABLE, explain};
 use super::lease::lock_of;
+use super::setup;
 use super::sql::Sql;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Incarnation, NodeName, hex};
@@ -30,7 +31,7 @@ impl Mysql {
     }
 
     /// Looks first, since an account that may not create a table need not where it is there.
-    async fn do_set_up(&self) -> Result<()> {
+    async fn try_set_up(&self) -> Result<()> {
         let (doing, table) = ("cannot create the anchor's table", self.sql.anchor());
         let mut there = self.control.run(doing, &format!("SELECT 1 FROM {table} LIMIT 0")).await?;
         if matches!(&there, Err(error) if error::code(error) == Some(NO_SUCH_TABLE)) {
@@ -133,7 +134,7 @@ impl Anchor for Mysql {
     }
 
     fn set_up(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.do_set_up())
+        Box::pin(setup::create(|| self.try_set_up()))
     }
 
     fn kept(&self, node: NodeName) -> BoxFuture<'_, Result<Vec<Kept>>> {

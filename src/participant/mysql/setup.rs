@@ -19,8 +19,22 @@ pub(super) struct Setup<'a> {
     pub(super) expected: &'a Expected,
 }
 
-/// How often creating the tables is tried while others do so.
+/// How often creating tables is tried while others do so.
 const ATTEMPTS: u32 = 5;
+
+/// Creates tables. Others that do so at once may be in the way, and the server then ends one of them by a deadlock: it goes on
+/// when the other has.
+pub(super) async fn create<T, F: Future<Output = Result<T>>>(attempt: impl Fn() -> F) -> Result<T> {
+    for _ in 1..ATTEMPTS {
+        match attempt().await {
+            Err(error) if error.kind() == ErrorKind::Retry => {
+                tracing::debug!(error = %error.chain(), "the tables are created by somebody else, too");
+            }
+            done => return done,
+        }
+    }
+    attempt().await
+}
 
 impl Setup<'_> {
     fn lacks(&self, message: impl Into<String>) -> Error {
@@ -113,18 +127,9 @@ impl Setup<'_> {
         self.init().await
     }
 
-    /// Creates what is missing; two that do it at once get the same lineage. They may be in each other's way, and the server
-    /// then ends one of them by a deadlock: it goes on when the other has.
+    /// Creates what is missing; two that do it at once get the same lineage.
     async fn init(&self) -> Result<Lineage> {
-        for _ in 1..ATTEMPTS {
-            match self.try_init().await {
-                Err(error) if error.kind() == ErrorKind::Retry => {
-                    tracing::debug!(error = %error.chain(), "the tables are created by somebody else, too");
-                }
-                done => return done,
-            }
-        }
-        self.try_init().await
+        create(|| self.try_init()).await
     }
 
     async fn try_init(&self) -> Result<Lineage> {

@@ -41,6 +41,13 @@ pub async fn opened_at_once_they_agree<H: Harness>(harness: &H) {
     assert!(lineages.iter().all(|lineage| *lineage == lineages[0]), "{lineages:?}");
 }
 
+/// Several that make an empty database an anchor at once are not in each other's way.
+pub async fn made_an_anchor_at_once<H: Harness>(harness: &H) {
+    let participants: Vec<_> = (0..8).map(|_| harness.participant("bench", Setup::default())).collect();
+    let made = join_all(participants.iter().map(|one| one.anchor().expect("it can be one").set_up())).await;
+    made.into_iter().for_each(|made| made.unwrap_or_else(|error| panic!("{}", error.chain())));
+}
+
 /// A server of another lineage is refused and left as it was found.
 pub async fn another_lineage_is_refused<H: Harness>(harness: &H) {
     let lineage = Bench::new(harness).await.lineage;
