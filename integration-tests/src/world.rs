@@ -500,6 +500,17 @@ pub async fn insert(bridge: &Bridge, key: i32) -> Transaction {
     try_insert(bridge, key).await.unwrap_or_else(|error| panic!("{}", error.chain()))
 }
 
+/// The name of the other side of a world.
+pub fn other_than(name: &str) -> &'static str {
+    if name == LEDGER { ORDERS } else { LEDGER }
+}
+
+/// Sections of a configuration, with the participant in theirs of transactions that decides, if one does.
+pub fn deciding(sections: &str, anchor: Option<&str>) -> String {
+    let decision = anchor.map(|anchor| format!("[transaction]\ndecision = \"{anchor}\"\n"));
+    sections.replacen("[transaction]\n", decision.as_deref().unwrap_or("[transaction]\n"), 1)
+}
+
 /// Commits what [`insert`] began, if need be in a second run: where the lease was lost with its connection, what was prepared
 /// before it is held again is rolled back, and the answer says to run it again.
 ///

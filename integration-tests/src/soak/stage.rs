@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::foreign;
 use crate::servers::{ConfigBuilder, Flavor};
-use crate::world::{Home, LEDGER, ORDERS, Side};
+use crate::world::{Home, LEDGER, ORDERS, Side, deciding};
 use handfast::Config;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -82,13 +82,8 @@ impl Stage {
     }
 
     fn builder(&self, client: usize) -> ConfigBuilder {
-        let settings = match self.decided {
-            Decided::ByJournals => SETTINGS.to_owned(),
-            Decided::ByParticipants => {
-                let decision = format!("[transaction]\ndecision = \"{}\"\n", self.sides()[client].name);
-                SETTINGS.replacen("[transaction]\n", &decision, 1)
-            }
-        };
+        let anchor = (self.decided == Decided::ByParticipants).then(|| self.sides()[client].name);
+        let settings = deciding(SETTINGS, anchor);
         let builder = ConfigBuilder::new(self.journal(client)).node(&format!("soak-{client}")).section(&settings);
         self.sides().into_iter().fold(builder, |builder, side| {
             builder.participant_at(side.name, side.flavor(), &side.proxy.url(&side.database))

@@ -7,7 +7,7 @@ use futures_util::stream::{self, StreamExt};
 use integration_tests::application::Application;
 use integration_tests::servers::{self, ConfigBuilder, Flavor};
 use integration_tests::torture::{Tally, pair};
-use integration_tests::world::{Home, LEDGER, ORDERS, Side};
+use integration_tests::world::{Home, LEDGER, ORDERS, Side, deciding};
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
@@ -97,13 +97,8 @@ impl Ground {
 
     fn config(&self, node: &str, journal: &Path) -> ConfigBuilder {
         let with = |builder: ConfigBuilder, side: &Side| builder.participant(side.name, &side.server, &side.database);
-        let builder = ConfigBuilder::new(journal).node(node).section(&self.sections());
+        let builder = ConfigBuilder::new(journal).node(node).section(&deciding(SECTIONS, self.anchor));
         with(with(builder, &self.ledger), &self.orders)
-    }
-
-    fn sections(&self) -> String {
-        let decides = self.anchor.map(|anchor| format!("[transaction]\ndecision = \"{anchor}\"\n"));
-        SECTIONS.replacen("[transaction]\n", decides.as_deref().unwrap_or("[transaction]\n"), 1)
     }
 
     /// A new trial of a script.

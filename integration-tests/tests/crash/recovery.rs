@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use handfast::torture::{Moment, Point, Request, Step};
 use integration_tests::application::Application;
 use integration_tests::torture::{Dice, chosen, seed};
-use integration_tests::world::{LEDGER, ORDERS};
+use integration_tests::world::{LEDGER, ORDERS, other_than};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::process::ExitStatus;
@@ -36,7 +36,7 @@ fn residues(ground: &Ground) -> Vec<Case> {
             request("commit", Commit, Before, ORDERS),
         ],
         Some(anchor) => {
-            let other = if anchor == LEDGER { ORDERS } else { LEDGER };
+            let other = other_than(anchor);
             vec![
                 request("commit", Prepare, Sent, other),
                 request("commit", CommitAnchor, Before, anchor),

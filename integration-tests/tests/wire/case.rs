@@ -1,7 +1,7 @@
 //! The cases: a statement, what becomes of it, on which side, and what comes next.
 
 use integration_tests::proxy::{On, Rule};
-use integration_tests::world::{LEDGER, ORDERS};
+use integration_tests::world::{LEDGER, ORDERS, other_than};
 use std::fmt;
 
 /// What is sent when the network fails.
@@ -241,8 +241,7 @@ impl Case {
         match self.decides {
             Decides::Journal => None,
             Decides::Here => Some(self.side),
-            Decides::There if self.side == LEDGER => Some(ORDERS),
-            Decides::There => Some(LEDGER),
+            Decides::There => Some(other_than(self.side)),
         }
     }
 

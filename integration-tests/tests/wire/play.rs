@@ -7,7 +7,7 @@ use handfast::mysql_async::prelude::Queryable;
 use handfast::transaction::Options;
 use handfast::{Bridge, ErrorKind, Outcome, Result, Transaction};
 use integration_tests::proxy::Rule;
-use integration_tests::world::{LEDGER, ORDERS, PATIENCE, Program, Side, World, insert_at};
+use integration_tests::world::{LEDGER, ORDERS, PATIENCE, Program, Side, World, deciding, insert_at};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -19,15 +19,7 @@ const SETTINGS: &str = "[transaction]\ntimeout = \"2s\"\nlock_timeout = \"1s\"\n
 
 /// The settings of a case.
 pub fn settings(case: Case) -> String {
-    by(case, SETTINGS)
-}
-
-/// Settings with what decides.
-pub fn by(case: Case, settings: &str) -> String {
-    match case.anchor() {
-        Some(anchor) => settings.replacen("[transaction]\n", &format!("[transaction]\ndecision = \"{anchor}\"\n"), 1),
-        None => settings.to_owned(),
-    }
+    deciding(SETTINGS, case.anchor())
 }
 
 /// Plays a case, with ten keys from `key` on.

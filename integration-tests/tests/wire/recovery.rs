@@ -2,13 +2,13 @@
 
 use super::case::{Case, Decides, Next, Release, Statement};
 use super::check::Deed;
-use super::play::{by, is_kept_out, let_go, restart, settings, settles, side_of, the_servers_notice};
+use super::play::{is_kept_out, let_go, restart, settings, settles, side_of, the_servers_notice};
 use super::words;
 use handfast::id::hex;
 use handfast::{Bridge, Config, Outcome, TransactionId};
 use integration_tests::proxy::Rule;
 use integration_tests::servers::{self, Flavor};
-use integration_tests::world::{LEDGER, ORDERS, Program, Side, World, eventually, insert, stop};
+use integration_tests::world::{LEDGER, ORDERS, Program, Side, World, deciding, eventually, insert, stop};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -66,7 +66,7 @@ async fn leave(world: &World, case: Case, key: i32) -> (Vec<Deed>, Vec<Rule>) {
     let failing = side_of(world, case);
     let side = if case.decides == Decides::Here { world.other(failing) } else { failing };
     let other = world.other(side);
-    let program = Program::start(world.config(&by(case, PATIENT))).await;
+    let program = Program::start(world.config(&deciding(PATIENT, case.anchor()))).await;
     let [decided, heard_of, open] = [0, 1, 2].map(|number| key + number);
     let mut rules = Vec::new();
     let mut ids = Vec::new();
